@@ -1,0 +1,3 @@
+//! The retrysafe command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Values and decisions of retrysafe: no I/O, no clock, no randomness.

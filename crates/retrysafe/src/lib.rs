@@ -1,0 +1,1 @@
+//! Safe to retry within this key scope and replay window: the server layer, ready to add.

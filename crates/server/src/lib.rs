@@ -1,0 +1,1 @@
+//! The server half: a tower layer that runs a keyed write once and replays its answer.

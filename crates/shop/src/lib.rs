@@ -1,0 +1,1 @@
+//! The bundled sample API: orders, payments and a ledger of what really happened.

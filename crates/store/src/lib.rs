@@ -1,0 +1,1 @@
+//! Where claims live: the Store trait, its backends and their conformance suite.
