@@ -1,1 +1,4 @@
 //! Values and decisions of retrysafe: no I/O, no clock, no randomness.
+
+pub mod address;
+pub mod ids;
