@@ -1,4 +1,14 @@
 //! Values and decisions of retrysafe: no I/O, no clock, no randomness.
 
 pub mod address;
+pub mod claim;
+pub mod codes;
+pub mod contract;
+pub mod decide;
+pub mod fingerprint;
 pub mod ids;
+pub mod key;
+pub mod outcome;
+pub mod policy;
+pub mod record;
+pub mod time;

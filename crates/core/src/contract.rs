@@ -1,0 +1,3 @@
+//! The contract.
+mod model;
+pub use model::*;

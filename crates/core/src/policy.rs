@@ -1,0 +1,133 @@
+//! What becomes of an answer: stored, released, or held as uncertain (SPEC 6, protocol 16, 20, 21).
+//!
+//! **The effect rules over the status.** Whether a failure is stored is decided first by whether an effect may have
+//! happened, which a handler or a transport can state, and only then by the status class and the contract. A 402 after
+//! the charge was attempted is not "a client error, safe to run again" (S2).
+//!
+//! | effect | outcome |
+//! |---|---|
+//! | done | stored for the window, whatever the status: it must never run again |
+//! | unknown | held as uncertain; released only where whoever executes it de-duplicates by the same key |
+//! | none | the contract's failure policy |
+//! | not stated | as `none` for a handler of ours; at a gateway a 5xx is `unknown` (protocol 21) |
+
+use std::time::Duration;
+
+use crate::{
+    contract::{AnswerMatch, Endpoint, FailurePolicy, Keep},
+    record::{RecoveryClass, Uncertainty},
+};
+
+/// What a handler, or the transport to an upstream, knows about the effect.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Effect {
+    /// Nothing happened: refused before anything was done, or rolled back.
+    None,
+    /// It happened.
+    Done,
+    /// It may have happened.
+    Unknown,
+}
+
+/// Where the handler runs, which decides what silence about the effect means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// In this process: the contract's author knows what its statuses mean.
+    Library,
+    /// Behind a proxy: an answer may come from anything in between.
+    Gateway,
+}
+
+/// An answer, as far as the policy looks at it.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer<'a> {
+    /// Its status.
+    pub status: u16,
+    /// Its body, when it is at hand.
+    pub body: Option<&'a [u8]>,
+    /// What was stated about the effect.
+    pub effect: Option<Effect>,
+}
+
+/// What becomes of the claim.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Settlement {
+    /// Complete it with this answer, replayed for `replay`.
+    Store {
+        /// Length of the replay window.
+        replay: Duration,
+    },
+    /// Remove the claim: a retry with the same key runs again. The answer is passed on.
+    Release,
+    /// Keep the claim as uncertain. The caller is told `idempotency_outcome_unknown`, not this answer: whoever sent it
+    /// does not know either, and passing a 502 on would be a false failure.
+    Hold(Uncertainty),
+}
+
+/// Decides what becomes of the claim on `endpoint`, whose record has the class `recovery` (protocol 8: the record's, not
+/// the contract's).
+pub fn settle(endpoint: &Endpoint, recovery: RecoveryClass, place: Place, answer: Answer<'_>) -> Settlement {
+    let window = Settlement::Store { replay: endpoint.windows.replay };
+    let hold = match recovery {
+        // Sending it again is safe, so nobody has to be told "unknown".
+        RecoveryClass::Deduplicated => Settlement::Release,
+        RecoveryClass::Atomic | RecoveryClass::Phased | RecoveryClass::Outside => {
+            Settlement::Hold(Uncertainty::UpstreamLost)
+        }
+    };
+    match answer.effect {
+        Some(Effect::Done) => return window,
+        Some(Effect::Unknown) => return hold,
+        Some(Effect::None) | None => {}
+    }
+    let listed = |list: &[AnswerMatch]| list.iter().any(|entry| entry.matches(answer.status, answer.body));
+    if listed(&endpoint.rejected_before_processing) {
+        return Settlement::Release;
+    }
+    if listed(&endpoint.undecided) {
+        // "Come back later" is not a result under policy A either (protocol 20). Whoever said it has the request.
+        return if answer.effect == Some(Effect::None) { Settlement::Release } else { hold };
+    }
+    let silent = answer.effect.is_none();
+    if silent
+        && place == Place::Gateway
+        && answer.status >= 500
+        && !endpoint.final_5xx.contains(&answer.status)
+    {
+        return hold;
+    }
+    match &endpoint.failures {
+        _ if answer.status < 400 => window,
+        FailurePolicy::StoreAll => window,
+        FailurePolicy::ByClass(classes) => {
+            let class = classes.iter().find(|class| {
+                class.statuses.iter().any(|&(low, high)| (low..=high).contains(&answer.status))
+            });
+            match class.map_or(Keep::Window, |class| class.keep) {
+                Keep::Window => window,
+                Keep::For(replay) => Settlement::Store { replay },
+                Keep::Release => Settlement::Release,
+                Keep::Uncertain => hold,
+            }
+        }
+    }
+}
+
+impl AnswerMatch {
+    /// Whether an answer is this one. An entry that names a body member never matches a body that is not JSON or was not
+    /// at hand: when in doubt the answer is not recognised, and an unrecognised answer releases nothing.
+    pub fn matches(&self, status: u16, body: Option<&[u8]>) -> bool {
+        if self.status != status {
+            return false;
+        }
+        let Some((pointer, expected)) = &self.body else { return true };
+        let Some(document) = body.and_then(|bytes| serde_json::from_slice::<serde_json::Value>(bytes).ok())
+        else {
+            return false;
+        };
+        document.pointer(pointer).is_some_and(|value| match value.as_str() {
+            Some(text) => text == expected,
+            None => value.to_string().as_str() == expected.as_str(),
+        })
+    }
+}
