@@ -9,6 +9,7 @@ pub mod fingerprint;
 pub mod ids;
 pub mod key;
 pub mod outcome;
+pub mod pointer;
 pub mod policy;
 pub mod record;
 pub mod time;
