@@ -8,7 +8,7 @@
 //! A claim that is dropped is simply not renewed any more. That is deliberate: a drop tells nothing about whether the
 //! effect happened (D9), so the end of the lease decides, by the record's recovery class.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     address::Address,
@@ -131,7 +131,7 @@ fn own_write(record: &Record, state: State) -> Write {
 fn completed(outcome: Outcome, times: Times, resource: Option<ResourceId>, now: Wall) -> State {
     let expires_at = now.plus(times.replay);
     State::Completed {
-        outcome: Box::new(outcome),
+        outcome: Arc::new(outcome),
         at: now,
         expires_at,
         // Never before the window ends (SPEC 3.1), however the two were configured.
@@ -198,7 +198,7 @@ impl Settling {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Settled {
     /// With this outcome.
-    Stored(Box<Outcome>),
+    Stored(Arc<Outcome>),
     /// As uncertain.
     Held,
     /// Removed.

@@ -18,7 +18,7 @@
 //! }
 //! ```
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     codes::Code,
@@ -70,7 +70,7 @@ pub enum Decision {
     /// Try to win with this write. Only its success permits running.
     Claim(Write),
     /// Answer with what the first run answered.
-    Replay(Box<Outcome>),
+    Replay(Arc<Outcome>),
     /// Answer that it is in flight, refused, or unknown.
     Refuse(Refusal),
     /// Wait for the result, up to this long; then decide again, and refuse if it is still in flight.

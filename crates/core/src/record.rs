@@ -8,6 +8,8 @@
 //! its still current fence; B's takeover still matches that fence and runs the effect again. The attempt id changes
 //! with every takeover, and a takeover tests attempt, state *and* expiry in one condition.
 
+use std::sync::Arc;
+
 use crate::{
     fingerprint::Fingerprint,
     ids::{AttemptId, Fence, StatusId},
@@ -57,8 +59,8 @@ pub enum State {
     },
     /// Done; its answer is replayed until the window ends.
     Completed {
-        /// The stored answer. Boxed: the two other states are the hot ones in memory.
-        outcome: Box<Outcome>,
+        /// The stored answer. Shared: a replay must not copy it.
+        outcome: Arc<Outcome>,
         /// When it completed. The replay window starts here, not at the claim (protocol 9).
         at: Wall,
         /// Up to here (exclusive) the answer is replayed; from here on the same key is a new request (SPEC 3.3).
@@ -148,6 +150,16 @@ pub enum RemoveIf {
         /// The reaper's now.
         by: Wall,
     },
+}
+
+impl Record {
+    /// The end of the lease, while the request is in flight.
+    pub fn lease_until(&self) -> Option<Wall> {
+        match self.state {
+            State::InFlight { lease_until } => Some(lease_until),
+            State::Uncertain { .. } | State::Completed { .. } => None,
+        }
+    }
 }
 
 impl Expect {

@@ -1,0 +1,137 @@
+//! What the layer counts. Handles are made once: a lookup by name for each request would cost more than the count.
+
+use metrics::{Counter, Gauge, Histogram, counter, describe_counter, gauge, histogram};
+use retrysafe_core::{
+    claim::{Settled, Stale},
+    codes::Code,
+    record::Record,
+};
+
+/// Every metric of the layer.
+pub(crate) struct Meters {
+    claims: Counter,
+    takeovers: Counter,
+    replays: Counter,
+    accepted: Counter,
+    refusals: Vec<Counter>,
+    uncertain: Counter,
+    stale: Counter,
+    leases_lost: Counter,
+    stored: Counter,
+    released: Counter,
+    held: Counter,
+    reaped: Counter,
+    tombstones: Counter,
+    unguarded: Counter,
+    unlisted: Counter,
+    unsafe_keys: Counter,
+    panics: Counter,
+    open_failures: Counter,
+    /// Keyed requests that run now.
+    pub(crate) running: Gauge,
+    /// Seconds from claim to settlement.
+    pub(crate) run_seconds: Histogram,
+}
+
+impl Meters {
+    pub(crate) fn new() -> Self {
+        describe_counter!("retrysafe_claims_total", "Keyed requests that won their claim and ran");
+        describe_counter!("retrysafe_takeovers_total", "Claims won over a lost holder");
+        describe_counter!("retrysafe_replays_total", "Answers replayed");
+        describe_counter!("retrysafe_refusals_total", "Own answers, by code");
+        describe_counter!("retrysafe_marked_uncertain_total", "Abandoned requests marked uncertain (orphans)");
+        describe_counter!("retrysafe_stale_writers_total", "Holders whose result was refused because they were taken over");
+        Self {
+            claims: counter!("retrysafe_claims_total"),
+            takeovers: counter!("retrysafe_takeovers_total"),
+            replays: counter!("retrysafe_replays_total"),
+            accepted: counter!("retrysafe_accepted_total"),
+            refusals: Code::ALL
+                .iter()
+                .map(|code| counter!("retrysafe_refusals_total", "code" => code.as_str()))
+                .collect(),
+            uncertain: counter!("retrysafe_marked_uncertain_total"),
+            stale: counter!("retrysafe_stale_writers_total"),
+            leases_lost: counter!("retrysafe_leases_lost_total"),
+            stored: counter!("retrysafe_settled_total", "as" => "stored"),
+            released: counter!("retrysafe_settled_total", "as" => "released"),
+            held: counter!("retrysafe_settled_total", "as" => "uncertain"),
+            reaped: counter!("retrysafe_reaped_total"),
+            tombstones: counter!("retrysafe_tombstones_total"),
+            unguarded: counter!("retrysafe_keyless_total"),
+            unlisted: counter!("retrysafe_unlisted_total"),
+            unsafe_keys: counter!("retrysafe_keys_on_unsafe_endpoints_total"),
+            panics: counter!("retrysafe_handler_panics_total"),
+            open_failures: counter!("retrysafe_unguarded_by_outage_total"),
+            running: gauge!("retrysafe_running"),
+            run_seconds: histogram!("retrysafe_run_seconds"),
+        }
+    }
+
+    pub(crate) fn claimed(&self, taken_over: Option<&Record>) {
+        self.claims.increment(1);
+        if taken_over.is_some_and(|record| record.lease_until().is_some()) {
+            self.takeovers.increment(1);
+        }
+    }
+
+    pub(crate) fn settled(&self, settled: &Result<Settled, Stale>) {
+        match settled {
+            Ok(Settled::Stored(_)) => self.stored.increment(1),
+            Ok(Settled::Released) => self.released.increment(1),
+            Ok(Settled::Held) => self.held.increment(1),
+            Err(Stale) => self.stale.increment(1),
+        }
+    }
+
+    pub(crate) fn refused(&self, code: Code) {
+        // `ALL` is the enum in order; a code outside it would only go uncounted.
+        if let Some(counter) = Code::ALL.iter().position(|known| *known == code).and_then(|at| self.refusals.get(at)) {
+            counter.increment(1);
+        }
+    }
+
+    pub(crate) fn replayed(&self) {
+        self.replays.increment(1);
+    }
+
+    pub(crate) fn accepted(&self) {
+        self.accepted.increment(1);
+    }
+
+    pub(crate) fn marked_uncertain(&self) {
+        self.uncertain.increment(1);
+    }
+
+    pub(crate) fn lease_lost(&self) {
+        self.leases_lost.increment(1);
+    }
+
+    pub(crate) fn reaped(&self) {
+        self.reaped.increment(1);
+    }
+
+    pub(crate) fn tombstone(&self) {
+        self.tombstones.increment(1);
+    }
+
+    pub(crate) fn keyless(&self) {
+        self.unguarded.increment(1);
+    }
+
+    pub(crate) fn unlisted(&self) {
+        self.unlisted.increment(1);
+    }
+
+    pub(crate) fn key_on_unsafe(&self) {
+        self.unsafe_keys.increment(1);
+    }
+
+    pub(crate) fn panicked(&self) {
+        self.panics.increment(1);
+    }
+
+    pub(crate) fn ran_open(&self) {
+        self.open_failures.increment(1);
+    }
+}
