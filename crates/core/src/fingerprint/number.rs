@@ -18,7 +18,7 @@ pub(super) fn write(text: &str, out: &mut Vec<u8>) {
     match Decimal::parse(text) {
         Some(sent) if sent.digits == 0 => out.push(b'0'),
         Some(sent) => {
-            let double = text.parse().unwrap_or(f64::NAN);
+            let double = sent.nearest_double();
             let mut buffer = ryu_js::Buffer::new();
             let form = buffer.format(double);
             let exact = double.is_finite() && Decimal::parse(form) == Some(sent);
@@ -69,6 +69,12 @@ impl Decimal {
         let shift = zeros_behind - i64::try_from(fraction.len()).ok()?;
         let exponent = exponent.parse::<i64>().ok()?.checked_add(shift)?;
         Some(Self { negative, digits, exponent })
+    }
+
+    fn nearest_double(&self) -> f64 {
+        // Not the text that was sent: the standard library misreads exponents that a million zeros make up for.
+        let sign = if self.negative { "-" } else { "" };
+        format!("{sign}{}e{}", self.digits, self.exponent).parse().unwrap_or(f64::NAN)
     }
 }
 
