@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use crate::{fingerprint::BodyRules, key::KeyRules, record::RecoveryClass};
+use super::routes::Routes;
+use crate::{address::Namespace, codes::Code, fingerprint::BodyRules, key::KeyRules, record::RecoveryClass};
 
 /// `retrysafe.toml`, read and checked.
 #[derive(Clone, Debug)]
@@ -18,7 +19,7 @@ pub struct Contract {
     /// Bumped by its author whenever the meaning changes; stored with every claim (protocol 8).
     pub version: u32,
     /// This hop's namespace (protocol 2).
-    pub namespace: crate::address::Namespace,
+    pub namespace: Namespace,
     /// The longest chain of retries any caller makes (SPEC 0, question 6); no replay window is below it.
     pub longest_retry_chain: Duration,
     /// What happens to state-changing requests that no endpoint lists.
@@ -35,6 +36,8 @@ pub struct Contract {
     pub answer_timeout: Duration,
     /// Every listed operation.
     pub endpoints: Vec<Endpoint>,
+    /// Finds the endpoint of a request. Private: a contract comes out of [`Contract::parse`] and nowhere else.
+    pub(super) routes: Routes,
 }
 
 /// What to do with a state-changing request that matches no endpoint. Counted either way.
@@ -93,7 +96,8 @@ pub struct Endpoint {
     pub store_down: StoreDown,
     /// Response headers that are stored although they are dropped by default (`set-cookie`), or dropped although they are kept.
     pub headers: StoredHeaders,
-    /// Add `Idempotent-Replayed: true` (name by contract) to replays (S15). `None`: a replay cannot be told from the original.
+    /// Header that is added to replays with the value `true` (S15), lower case: `idempotent-replayed`. `None`: a replay
+    /// cannot be told from the original.
     pub replay_marker: Option<String>,
     /// Requests by which a resource ends (SPEC 3.2): method and template, with the parameter that names it.
     pub ends_resource: Option<EndsResource>,
@@ -108,7 +112,7 @@ pub enum KeyUse {
     Required,
     /// Guarded when there is one.
     Optional,
-    /// Documented as unsafe to retry; the reason is printed in the docs. Keys are refused? No: ignored and counted.
+    /// Documented as unsafe to retry; the reason is printed in the docs. A key on it is ignored, and counted.
     Unsafe {
         /// Why.
         reason: String,
@@ -120,7 +124,7 @@ pub enum KeyUse {
 pub enum Carrier {
     /// A request header, lower case.
     Header(String),
-    /// A field of the JSON body, by JSON pointer.
+    /// A field of the JSON body, by JSON pointer (well-formed).
     BodyField(String),
 }
 
@@ -249,7 +253,7 @@ pub struct Windows {
 /// A window bound to the life of the resource the request made (SPEC 3.2).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ResourceWindow {
-    /// JSON pointer to its id in the stored answer.
+    /// JSON pointer to its id in the stored answer (well-formed).
     pub id: String,
     /// How long replays go on after it ended.
     pub grace: Duration,
@@ -290,6 +294,9 @@ pub struct Probe {
     pub status: u16,
     /// What `absent` permits (protocol 22).
     pub when_absent: WhenAbsent,
+    /// The contract states that asking makes the first run impossible from then on: the only ground on which
+    /// `absent` may release the key.
+    pub fences: bool,
     /// Attempts before the record is left uncertain.
     pub attempts: u32,
 }
@@ -308,7 +315,7 @@ pub enum WhenAbsent {
 pub struct AnswerMatch {
     /// The status.
     pub status: u16,
-    /// JSON pointer and value in the body, if the status alone does not say.
+    /// JSON pointer and value in the body, if the status alone does not say. The pointer is well-formed.
     pub body: Option<(String, String)>,
 }
 
@@ -347,7 +354,7 @@ pub struct Answers {
     /// A template for the API's own error envelope; `None`: RFC 9457 problem details.
     pub template: Option<String>,
     /// Statuses that differ from the table of SPEC 5.5, by code.
-    pub statuses: Vec<(crate::codes::Code, u16)>,
+    pub statuses: Vec<(Code, u16)>,
     /// Headers added to every own answer (`stripe-should-retry: false`), by whether the code is retryable.
     pub headers: Vec<OwnHeader>,
 }
@@ -378,6 +385,9 @@ pub struct ClientPolicy {
     pub cap: Duration,
     /// Statuses retried with the same key.
     pub retry_statuses: Vec<u16>,
+    /// The contract states that clients take a status off their list where an endpoint stores and replays it (SPEC 6.4):
+    /// retrying with the same key would only fetch the same answer again.
+    pub drop_stored_statuses: bool,
     /// Name of the relative deadline header, if any: milliseconds left.
     pub deadline_header: Option<String>,
 }
