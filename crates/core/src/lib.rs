@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod claim;
+pub mod clock;
 pub mod codes;
 pub mod contract;
 pub mod decide;
