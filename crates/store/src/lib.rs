@@ -7,14 +7,20 @@
 //! Backends: [`memory`], `sqlite` (feature). Every backend passes the public suite in `conformance` (feature), gated by
 //! its capability.
 
+pub mod clock;
+pub mod codec;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod error;
+#[cfg(feature = "memory")]
+pub mod memory;
 
 use std::{future::Future, pin::Pin};
 
 use retrysafe_core::{
     address::{Account, Address, Namespace},
     ids::{Fence, StatusId},
-    record::{Record, RemoveIf, ResourceId, Write},
+    record::{Record, RemoveIf, ResourceId, State, Write},
     time::Wall,
 };
 
@@ -119,6 +125,29 @@ pub enum StateName {
     Completed,
 }
 
+impl StateName {
+    /// The name of `state`.
+    pub fn of(state: &State) -> Self {
+        match state {
+            State::InFlight { .. } => StateName::InFlight,
+            State::Uncertain { .. } => StateName::Uncertain,
+            State::Completed { .. } => StateName::Completed,
+        }
+    }
+}
+
+impl Filter {
+    pub(crate) fn allows_address(&self, address: &Address) -> bool {
+        self.namespace.as_ref().is_none_or(|namespace| namespace == address.namespace())
+            && self.account.as_ref().is_none_or(|account| account == address.account())
+    }
+
+    pub(crate) fn allows_record(&self, record: &Record) -> bool {
+        self.state.is_none_or(|state| state == StateName::of(&record.state))
+            && self.endpoint.as_ref().is_none_or(|endpoint| *endpoint == record.endpoint)
+    }
+}
+
 /// How many records are in each state.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Census {
@@ -149,7 +178,6 @@ pub struct Capability {
 
 /// Whether `present` is the result of `next` having been applied before: the caller's own write whose reply was lost
 /// (R6). Fence is left out: the store issues it.
-#[allow(dead_code)] // for backends
 pub(crate) fn is_own_write(write: &Write, present: &Record) -> Option<Fence> {
     let next = &write.next;
     let same = present.attempt == next.attempt
