@@ -1,6 +1,7 @@
 //! Values and decisions of retrysafe: no I/O, no clock, no randomness.
 
 pub mod address;
+pub mod answers;
 pub mod claim;
 pub mod clock;
 pub mod codes;

@@ -71,7 +71,8 @@ pub(super) const ANSWER_MATCH: &[&str] = &["status", "field", "value"];
 pub(super) const REAUTHORISE: &[&str] = &["path"];
 pub(super) const STORED_HEADERS: &[&str] = &["keep", "drop"];
 pub(super) const ENDS_RESOURCE: &[&str] = &["param", "grace"];
-pub(super) const ANSWERS: &[&str] = &["template", "content_type", "type_base", "statuses", "headers"];
+pub(super) const ANSWERS: &[&str] =
+    &["envelope", "template", "content_type", "type_base", "statuses", "headers"];
 pub(super) const OWN_HEADER: &[&str] = &["name", "when_retryable", "when_final"];
 pub(super) const CLIENT: &[&str] = &[
     "attempts",

@@ -9,7 +9,10 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::routes::Routes;
-use crate::{address::Namespace, codes::Code, fingerprint::BodyRules, key::KeyRules, record::RecoveryClass};
+use crate::{
+    address::Namespace, answers::Template, codes::Code, fingerprint::BodyRules, key::KeyRules,
+    record::RecoveryClass,
+};
 
 /// `retrysafe.toml`, read and checked.
 #[derive(Clone, Debug)]
@@ -352,7 +355,7 @@ pub struct Answers {
     /// Media type of the answers.
     pub content_type: String,
     /// A template for the API's own error envelope; `None`: RFC 9457 problem details.
-    pub template: Option<String>,
+    pub template: Option<Template>,
     /// Statuses that differ from the table of SPEC 5.5, by code.
     pub statuses: Vec<(Code, u16)>,
     /// Headers added to every own answer (`stripe-should-retry: false`), by whether the code is retryable.

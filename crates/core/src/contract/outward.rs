@@ -5,14 +5,25 @@ use std::time::Duration;
 use super::{
     fields,
     model::{Answers, ClientPolicy, OwnHeader},
-    section::Section,
+    section::{Item, Section, nearest},
     values::{self, show},
 };
-use crate::codes::Code;
+use crate::{
+    answers::{self, Template},
+    codes::Code,
+};
 
 /// Where the problem types are named; the code is appended.
 const TYPE_BASE: &str = "/.retrysafe/errors/";
+const JSON: &str = "application/json";
 const PROBLEM_JSON: &str = "application/problem+json";
+
+/// The envelopes that need no template of one's own.
+#[derive(Clone, Copy)]
+enum Envelope {
+    Problem,
+    Stripe,
+}
 
 pub(super) fn answers(root: &Section<'_>) -> Answers {
     let mut answers = Answers {
@@ -25,25 +36,67 @@ pub(super) fn answers(root: &Section<'_>) -> Answers {
     let Some(section) = root.get("answers").and_then(|item| item.section(fields::ANSWERS)) else {
         return answers;
     };
+    let words = [("problem", Envelope::Problem), ("stripe", Envelope::Stripe)];
+    let mut bundled = None;
+    if let Some(Envelope::Stripe) = section.get("envelope").and_then(|item| item.word(&words)) {
+        bundled = Some(answers::STRIPE.to_owned());
+        answers.content_type = JSON.to_owned();
+        // Its SDKs know a mismatch as 400, and obey this header before they look at a status.
+        answers.statuses.push((Code::PayloadMismatch, 400));
+        answers.headers.push(OwnHeader {
+            name: "stripe-should-retry".to_owned(),
+            when_retryable: "true".to_owned(),
+            when_final: "false".to_owned(),
+        });
+    }
     answers.type_base = section.text("type_base", values::said).unwrap_or(answers.type_base);
-    answers.template = section.text("template", values::said);
     answers.content_type = section.text("content_type", values::header_value).unwrap_or(answers.content_type);
     if let Some(item) = section.get("statuses") {
-        for (name, at, value) in Section::entries(&item) {
-            let Some(code) = Code::from_wire(name) else {
-                let help = "the codes and their default statuses are listed in docs/reference/contract.md";
-                value.fault_at(at, format!("{name:?} is none of the layer's codes"), help);
-                continue;
-            };
-            answers.statuses.extend(value.status().map(|status| (code, status)));
-        }
+        // The user's come before the envelope's.
+        let own = statuses(&item);
+        answers.statuses.retain(|(code, _)| own.iter().all(|(other, _)| other != code));
+        answers.statuses.extend(own);
     }
     if let Some(item) = section.get("headers") {
-        let headers = item.list();
-        answers.headers =
-            headers.into_iter().filter_map(|item| own_header(&item.section(fields::OWN_HEADER)?)).collect();
+        let own = |item: Item<'_>| own_header(&item.section(fields::OWN_HEADER)?);
+        answers.headers.extend(item.list().into_iter().filter_map(own));
     }
+    template(&section, bundled, &mut answers);
     answers
+}
+
+fn template(section: &Section<'_>, bundled: Option<String>, answers: &mut Answers) {
+    let own = section.text("template", values::said);
+    if own.is_some() && bundled.is_some() {
+        section.fault("template", "two shapes for one answer", "keep either envelope or template");
+    }
+    let Some(source) = own.or(bundled) else { return };
+    match Template::compile(&source, answers) {
+        Ok(template) => answers.template = Some(template),
+        Err(fault) => section.fault(
+            "template",
+            format!("the template does not work: {fault}"),
+            "values are code, title, detail, type, status, retryable, retry_after_ms, retry_after_s: {\"error\": {{ code }}}",
+        ),
+    }
+}
+
+fn statuses(item: &Item<'_>) -> Vec<(Code, u16)> {
+    let mut statuses = Vec::new();
+    for (name, at, value) in Section::entries(item) {
+        match Code::from_wire(name) {
+            Some(code) => statuses.extend(value.status().map(|status| (code, status))),
+            None => {
+                let known = Code::ALL.map(Code::as_str);
+                let help = match nearest(name, &known) {
+                    Some(near) => format!("did you mean {near}?"),
+                    None => "docs/errors lists the codes".to_owned(),
+                };
+                value.fault_at(at, format!("{name:?} is none of the layer's codes"), help);
+            }
+        }
+    }
+    statuses
 }
 
 fn own_header(section: &Section<'_>) -> Option<OwnHeader> {

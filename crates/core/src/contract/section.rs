@@ -388,7 +388,7 @@ impl<'a> Item<'a> {
 }
 
 /// The field that `name` most likely was meant to be: at most a third of it is different.
-fn nearest(name: &str, fields: &[&'static str]) -> Option<&'static str> {
+pub(super) fn nearest(name: &str, fields: &[&'static str]) -> Option<&'static str> {
     let close = |field: &&str| strsim::damerau_levenshtein(name, field);
     let best = fields.iter().copied().min_by_key(close)?;
     (close(&best) <= name.len().max(3) / 3).then_some(best)
