@@ -233,7 +233,7 @@ pub enum Upkeep {
 pub fn example() -> (Asked<'static>, Rules<'static>, Fresh, Wall) {
     const POLICY: InFlight = InFlight { answer: InFlightAnswer::Refuse, retry_after: Duration::from_secs(1) };
     let asked = Asked {
-        fingerprint: Fingerprint::from_parts(1, 1, [7; 32]),
+        fingerprint: Fingerprint::from_bytes(&[7; 37]).unwrap_or_else(|| unreachable!()),
         verify: &|_| Match::Same,
         prefers_async: false,
     };

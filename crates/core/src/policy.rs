@@ -14,7 +14,7 @@
 use std::time::Duration;
 
 use crate::{
-    contract::{AnswerMatch, Endpoint, FailurePolicy, Keep},
+    contract::{AnswerMatch, Endpoint, FailurePolicy, Keep, Scope},
     record::{RecoveryClass, Uncertainty},
 };
 
@@ -57,8 +57,11 @@ pub enum Settlement {
         /// Length of the replay window.
         replay: Duration,
     },
-    /// Remove the claim: a retry with the same key runs again. The answer is passed on.
+    /// Nothing happened: remove the claim, so that a retry with the same key runs again. The answer is passed on.
     Release,
+    /// Sending it again is safe, whether or not it happened: remove the claim and tell the caller to retry with the
+    /// same key. The answer is not passed on: after a lost 201 a 502 would be a false failure.
+    Resend,
     /// Keep the claim as uncertain. The caller is told `idempotency_outcome_unknown`, not this answer: whoever sent it
     /// does not know either, and passing a 502 on would be a false failure.
     Hold(Uncertainty),
@@ -70,7 +73,7 @@ pub fn settle(endpoint: &Endpoint, recovery: RecoveryClass, place: Place, answer
     let window = Settlement::Store { replay: endpoint.windows.replay };
     let hold = match recovery {
         // Sending it again is safe, so nobody has to be told "unknown".
-        RecoveryClass::Deduplicated => Settlement::Release,
+        RecoveryClass::Deduplicated => Settlement::Resend,
         RecoveryClass::Atomic | RecoveryClass::Phased | RecoveryClass::Outside => {
             Settlement::Hold(Uncertainty::UpstreamLost)
         }
@@ -89,6 +92,11 @@ pub fn settle(endpoint: &Endpoint, recovery: RecoveryClass, place: Place, answer
         return if answer.effect == Some(Effect::None) { Settlement::Release } else { hold };
     }
     let silent = answer.effect.is_none();
+    // A refusal of the authentication in front is never stored (protocol 1), and a gateway that cannot verify the
+    // caller itself cannot tell it from the operation's own.
+    if silent && is_authentication_refusal(endpoint, place, answer.status) {
+        return Settlement::Release;
+    }
     if silent
         && place == Place::Gateway
         && answer.status >= 500
@@ -111,6 +119,11 @@ pub fn settle(endpoint: &Endpoint, recovery: RecoveryClass, place: Place, answer
             }
         }
     }
+}
+
+fn is_authentication_refusal(endpoint: &Endpoint, place: Place, status: u16) -> bool {
+    let unverified = matches!(endpoint.scope, Scope::ApiKey { .. } | Scope::Anonymous);
+    place == Place::Gateway && (status == 401 || (status == 403 && unverified))
 }
 
 impl AnswerMatch {

@@ -62,7 +62,10 @@ pub(crate) fn outcome(
     trailers: Option<&HeaderMap>,
     rules: &StoredHeaders,
 ) -> Outcome {
-    Outcome { trailers: trailers.map(|map| pairs(map, rules)).unwrap_or_default(), ..head(parts, OutcomeBody::Kept(body), rules) }
+    Outcome {
+        trailers: trailers.map(|map| pairs(map, rules)).unwrap_or_default(),
+        ..head(parts, OutcomeBody::Kept(body), rules)
+    }
 }
 
 /// The outcome of a response whose body is not kept: a tombstone (S11).
@@ -71,7 +74,12 @@ pub(crate) fn tombstone(parts: &http::response::Parts, why: NotKept, rules: &Sto
 }
 
 fn head(parts: &http::response::Parts, body: OutcomeBody, rules: &StoredHeaders) -> Outcome {
-    Outcome { status: parts.status.as_u16(), headers: pairs(&parts.headers, rules), body, trailers: Vec::new() }
+    Outcome {
+        status: parts.status.as_u16(),
+        headers: pairs(&parts.headers, rules),
+        body,
+        trailers: Vec::new(),
+    }
 }
 
 /// Header lines in order, repeated names kept apart (S5), values as bytes.
@@ -89,24 +97,24 @@ fn pairs(headers: &HeaderMap, rules: &StoredHeaders) -> Vec<HeaderPair> {
 
 /// The response that replays `outcome`. `None` for a tombstone, and for a stored record that cannot be a response:
 /// nothing from a store is trusted to be well-formed.
-pub(crate) fn replay(outcome: Outcome, marker: Option<&str>) -> Option<Response<Body>> {
-    let OutcomeBody::Kept(bytes) = outcome.body else { return None };
-    let trailers = header_map(outcome.trailers)?;
-    let body = Body::full_with_trailers(bytes, (!trailers.is_empty()).then_some(trailers));
+pub(crate) fn replay(outcome: &Outcome, marker: Option<&HeaderName>) -> Option<Response<Body>> {
+    let OutcomeBody::Kept(bytes) = &outcome.body else { return None };
+    let trailers = header_map(&outcome.trailers)?;
+    let body = Body::full_with_trailers(bytes.clone(), (!trailers.is_empty()).then_some(trailers));
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::from_u16(outcome.status).ok()?;
-    *response.headers_mut() = header_map(outcome.headers)?;
-    if let Some(name) = marker.and_then(|name| HeaderName::from_bytes(name.as_bytes()).ok()) {
+    *response.headers_mut() = header_map(&outcome.headers)?;
+    if let Some(name) = marker {
         response.headers_mut().insert(name, HeaderValue::from_static("true"));
     }
     Some(response)
 }
 
-fn header_map(pairs: Vec<HeaderPair>) -> Option<HeaderMap> {
+fn header_map(pairs: &[HeaderPair]) -> Option<HeaderMap> {
     let mut map = HeaderMap::with_capacity(pairs.len());
     for pair in pairs {
         let name = HeaderName::from_bytes(pair.name.as_bytes()).ok()?;
-        map.append(name, HeaderValue::from_maybe_shared(pair.value).ok()?);
+        map.append(name, HeaderValue::from_maybe_shared(pair.value.clone()).ok()?);
     }
     Some(map)
 }
@@ -132,7 +140,8 @@ mod tests {
     fn s5_repeated_lines_keep_their_order_and_their_number() {
         let lines: [(&str, &[u8]); 3] = [("link", b"<a>"), ("x-a", b"\xff\xfe"), ("link", b"<b>")];
         let kept = kept(&lines, &StoredHeaders::default());
-        let links: Vec<_> = kept.iter().filter(|(name, _)| name == "link").map(|(_, value)| value.clone()).collect();
+        let links: Vec<_> =
+            kept.iter().filter(|(name, _)| name == "link").map(|(_, value)| value.clone()).collect();
         assert_eq!(links, [b"<a>".to_vec(), b"<b>".to_vec()]);
         assert!(kept.contains(&("x-a".into(), b"\xff\xfe".to_vec())), "obs-text survives");
     }
@@ -164,7 +173,7 @@ mod tests {
         let binary = Bytes::from((0..=255).collect::<Vec<u8>>());
         let parts = parts(&[("location", b"/orders/1"), ("etag", b"\"v1\""), ("content-encoding", b"gzip")]);
         let stored = outcome(&parts, binary.clone(), None, &StoredHeaders::default());
-        let response = replay(stored, None).unwrap();
+        let response = replay(&stored, None).unwrap();
         assert_eq!(response.status(), 201);
         assert_eq!(response.headers(), &parts.headers);
         assert_eq!(response.body().as_bytes(), Some(binary));
@@ -172,10 +181,18 @@ mod tests {
 
     #[test]
     fn a_malformed_record_is_not_a_response() {
-        let pair = |name: &str, value: &'static [u8]| HeaderPair { name: name.into(), value: Bytes::from_static(value) };
-        let stored = |status, headers| Outcome { status, headers, body: OutcomeBody::Kept(Bytes::new()), trailers: vec![] };
-        assert!(replay(stored(99, vec![]), None).is_none());
-        assert!(replay(stored(200, vec![pair("a b", b"1")]), None).is_none());
-        assert!(replay(stored(200, vec![pair("x", b"a\r\nb")]), None).is_none());
+        let pair = |name: &str, value: &'static [u8]| HeaderPair {
+            name: name.into(),
+            value: Bytes::from_static(value),
+        };
+        let stored = |status, headers| Outcome {
+            status,
+            headers,
+            body: OutcomeBody::Kept(Bytes::new()),
+            trailers: vec![],
+        };
+        assert!(replay(&stored(99, vec![]), None).is_none());
+        assert!(replay(&stored(200, vec![pair("a b", b"1")]), None).is_none());
+        assert!(replay(&stored(200, vec![pair("x", b"a\r\nb")]), None).is_none());
     }
 }

@@ -170,13 +170,17 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_of_exactly_the_limit_is_whole() {
-        let Ok(Collected::Whole { bytes, .. }) = collect(frames(&["ab", "", "cd"]), 4).await else { panic!() };
+        let Ok(Collected::Whole { bytes, .. }) = collect(frames(&["ab", "", "cd"]), 4).await else {
+            panic!()
+        };
         assert_eq!(bytes, "abcd");
     }
 
     #[tokio::test]
     async fn one_byte_more_is_too_long_and_nothing_is_lost() {
-        let Ok(Collected::TooLong { head, rest }) = collect(frames(&["ab", "cde", "f"]), 4).await else { panic!() };
+        let Ok(Collected::TooLong { head, rest }) = collect(frames(&["ab", "cde", "f"]), 4).await else {
+            panic!()
+        };
         let whole = Body::resumed(head, rest).collect().await.unwrap().to_bytes();
         assert_eq!(whole, "abcdef");
     }

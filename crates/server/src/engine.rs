@@ -16,7 +16,7 @@ use retrysafe_core::{
     decide::{Asked, Decision, Fresh, Refusal, Rules, Upkeep, decide, upkeep},
     ids::{AttemptId, StatusId},
     outcome::Outcome,
-    record::{Record, RecoveryClass, RemoveIf, Write},
+    record::{Record, RemoveIf, Write},
     time::Wall,
 };
 use retrysafe_store::{Due, ErrorKind, Store, StoreError, Written};
@@ -52,7 +52,7 @@ pub(crate) struct Engine {
 /// The answer to [`Engine::claim`].
 pub(crate) enum Claimed {
     /// Run it.
-    Run(Held),
+    Run(Box<Held>),
     /// Answer with this.
     Replay(Arc<Outcome>),
     /// Answer with this.
@@ -68,7 +68,7 @@ pub(crate) enum Claimed {
 #[must_use = "a claim that is dropped blocks its key until the lease ends"]
 pub(crate) struct Held {
     pub(crate) claim: Claim,
-    _permit: OwnedSemaphorePermit,
+    pub(crate) permit: OwnedSemaphorePermit,
 }
 
 /// Why a claim could not be settled.
@@ -122,7 +122,7 @@ impl Engine {
                         Ok(Written::Yes(fence)) => {
                             let Some(claim) = Claim::won(address.clone(), &write, fence) else { continue };
                             self.meters.claimed(seen.as_ref());
-                            return Ok(Claimed::Run(Held { claim, _permit: permit }));
+                            return Ok(Claimed::Run(Box::new(Held { claim, permit })));
                         }
                         Ok(Written::No(present)) => seen = present,
                         Err(error) => {
@@ -148,7 +148,8 @@ impl Engine {
                 }
                 Decision::Wait(at_most) => {
                     let since = *waited_since.get_or_insert_with(Instant::now);
-                    let Some(left) = at_most.checked_sub(since.elapsed()).filter(|left| !left.is_zero()) else {
+                    let Some(left) = at_most.checked_sub(since.elapsed()).filter(|left| !left.is_zero())
+                    else {
                         let refusal = Refusal::after(Code::KeyInFlight, endpoint.in_flight.retry_after);
                         return Ok(Claimed::Refuse(refusal));
                     };
@@ -200,7 +201,11 @@ impl Engine {
             unknown |= error.kind() == ErrorKind::Unknown;
             if !error.may_retry() || offer == OFFERS_MAX {
                 // One unknown result makes the whole offer unknown, whatever came after it.
-                return Err(if unknown { StoreError::with_source(ErrorKind::Unknown, "offering a write", error) } else { error });
+                return Err(if unknown {
+                    StoreError::with_source(ErrorKind::Unknown, "offering a write", error)
+                } else {
+                    error
+                });
             }
             tokio::time::sleep(pause).await;
             pause *= 2;
@@ -306,16 +311,12 @@ impl Engine {
     }
 }
 
-/// Whether losing the holder of `recovery` makes the record uncertain.
-pub(crate) fn holds_when_lost(recovery: RecoveryClass) -> bool {
-    matches!(recovery, RecoveryClass::Outside | RecoveryClass::Phased)
-}
-
 /// Randomness for one claim. The operating system's, since a guessed status id would show another caller's answer.
 fn fresh() -> Result<Fresh, StoreError> {
     let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| StoreError::with_source(ErrorKind::Unavailable, "drawing an attempt id", error.to_string()))?;
+    getrandom::fill(&mut bytes).map_err(|error| {
+        StoreError::with_source(ErrorKind::Unavailable, "drawing an attempt id", error.to_string())
+    })?;
     let (attempt, status) = bytes.split_at(16);
     let number = |half: &[u8]| half.iter().fold(0u128, |number, byte| (number << 8) | u128::from(*byte));
     Ok(Fresh { attempt: AttemptId::new(number(attempt)), status_id: StatusId::new(number(status)) })

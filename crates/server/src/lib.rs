@@ -1,1 +1,38 @@
-//! The server half: a tower layer that runs a keyed write once and replays its answer.
+//! The server half: a keyed write runs once within its scope and replay window, and its answer is replayed.
+//!
+//! [`Retrysafe`] is a tower layer. It reads the [`Contract`](retrysafe_core::contract::Contract), claims each keyed
+//! request in a [`Store`](retrysafe_store::Store), runs the handler in a task that nothing can cancel, stores its answer and
+//! only then sends it. Decisions are made by `retrysafe-core`; this crate keeps leases, buffers bodies and speaks HTTP.
+//!
+//! # Limits
+//! - It makes retries safe *within the contract's key scope and replay window*, not beyond.
+//! - The layer cannot join a handler's database transaction: a process that dies between the handler's effect and the
+//!   stored answer leaves the key *uncertain*, and it is not run again by itself.
+//! - Bodies of keyed requests are read whole, up to the endpoint's limit.
+
+mod admit;
+mod answer;
+mod body;
+mod engine;
+#[cfg(feature = "axum")]
+pub mod extract;
+mod guard;
+mod inquire;
+mod layer;
+mod meters;
+mod plan;
+mod probe;
+mod respond;
+mod retrysafe;
+mod scope;
+mod status;
+mod waiters;
+
+pub use admit::TimeLeft;
+pub use body::{Body, BoxError};
+pub use guard::{Guarded, NoUpstreamAnswer};
+pub use inquire::{Inquire, InquireFuture, NoAnswer};
+pub use layer::RetrysafeService;
+pub use retrysafe::{BuildFault, Builder, Retrysafe};
+pub use retrysafe_core::policy::{Effect, Place};
+pub use scope::{Application, Peer, ScopeFault};

@@ -1,5 +1,7 @@
 //! What the layer counts. Handles are made once: a lookup by name for each request would cost more than the count.
 
+use std::time::Instant;
+
 use metrics::{Counter, Gauge, Histogram, counter, describe_counter, gauge, histogram};
 use retrysafe_core::{
     claim::{Settled, Stale},
@@ -27,10 +29,8 @@ pub(crate) struct Meters {
     unsafe_keys: Counter,
     panics: Counter,
     open_failures: Counter,
-    /// Keyed requests that run now.
-    pub(crate) running: Gauge,
-    /// Seconds from claim to settlement.
-    pub(crate) run_seconds: Histogram,
+    running: Gauge,
+    run_seconds: Histogram,
 }
 
 impl Meters {
@@ -39,8 +39,14 @@ impl Meters {
         describe_counter!("retrysafe_takeovers_total", "Claims won over a lost holder");
         describe_counter!("retrysafe_replays_total", "Answers replayed");
         describe_counter!("retrysafe_refusals_total", "Own answers, by code");
-        describe_counter!("retrysafe_marked_uncertain_total", "Abandoned requests marked uncertain (orphans)");
-        describe_counter!("retrysafe_stale_writers_total", "Holders whose result was refused because they were taken over");
+        describe_counter!(
+            "retrysafe_marked_uncertain_total",
+            "Abandoned requests marked uncertain (orphans)"
+        );
+        describe_counter!(
+            "retrysafe_stale_writers_total",
+            "Holders whose result was refused because they were taken over"
+        );
         Self {
             claims: counter!("retrysafe_claims_total"),
             takeovers: counter!("retrysafe_takeovers_total"),
@@ -75,6 +81,12 @@ impl Meters {
         }
     }
 
+    /// Counts a run from here until the returned value is dropped, however it ends.
+    pub(crate) fn running(&self) -> Running<'_> {
+        self.running.increment(1.0);
+        Running { meters: self, since: Instant::now() }
+    }
+
     pub(crate) fn settled(&self, settled: &Result<Settled, Stale>) {
         match settled {
             Ok(Settled::Stored(_)) => self.stored.increment(1),
@@ -86,7 +98,9 @@ impl Meters {
 
     pub(crate) fn refused(&self, code: Code) {
         // `ALL` is the enum in order; a code outside it would only go uncounted.
-        if let Some(counter) = Code::ALL.iter().position(|known| *known == code).and_then(|at| self.refusals.get(at)) {
+        if let Some(counter) =
+            Code::ALL.iter().position(|known| *known == code).and_then(|at| self.refusals.get(at))
+        {
             counter.increment(1);
         }
     }
@@ -133,5 +147,18 @@ impl Meters {
 
     pub(crate) fn ran_open(&self) {
         self.open_failures.increment(1);
+    }
+}
+
+/// A run that is being counted.
+pub(crate) struct Running<'a> {
+    meters: &'a Meters,
+    since: Instant,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.meters.running.decrement(1.0);
+        self.meters.run_seconds.record(self.since.elapsed());
     }
 }

@@ -1,0 +1,228 @@
+//! From a request to a [`Job`]: the checks that come before any claim, in the order of design 5.
+//!
+//! authenticate -> key syntax -> scope -> body limit. Authentication and scope are one step here, since a verified identity is
+//! the scope. Nothing has been claimed yet, so a client that goes away in the middle costs nothing.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode, header, request::Parts};
+use http_body::Body as HttpBody;
+use retrysafe_core::{
+    address::{Account, Address, Key},
+    codes::Code,
+    contract::{Carrier, Endpoint, KeyUse, Lookup, Params, Unlisted},
+    decide::Refusal,
+    key::{KeyDefect, KeyFault, parse_field, parse_header},
+    record::ResourceId,
+};
+
+use crate::{
+    body::{Body, BoxError, Collected, collect},
+    guard::{Guard, Job},
+    plan::Plan,
+};
+
+/// The time left for a request, from its deadline header: handlers find it in the request's extensions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TimeLeft(pub Duration);
+
+/// What to do with a request.
+pub(crate) enum Admitted {
+    /// Not guarded: pass it on as it is. `ends` names a resource that it ends if it succeeds.
+    Pass { request: Request<Body>, ends: Option<(Arc<Plan>, Address, ResourceId)> },
+    /// Guarded.
+    Keyed(Box<Job>),
+    /// Answered here.
+    Answer(Response<Body>),
+    /// A poll of a status URL.
+    Poll { parts: Parts, id: Box<str> },
+}
+
+impl Guard {
+    /// Sorts a request. `path` is the original one, whatever nested routers left in the request (protocol 3).
+    pub(crate) async fn admit<B>(&self, request: Request<B>, path: &str, query: Option<&str>) -> Admitted
+    where
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let contract = &self.engine.contract;
+        let (endpoint, params) = match contract.find(request.method().as_str(), path) {
+            Lookup::Endpoint(endpoint, params) => (endpoint, params),
+            Lookup::SafeMethod => {
+                return match self.status_id(&request, path) {
+                    Some(id) => Admitted::Poll { parts: request.into_parts().0, id },
+                    None => pass(request),
+                };
+            }
+            Lookup::Unlisted => {
+                self.engine.meters.unlisted();
+                return match contract.unlisted {
+                    Unlisted::Pass => pass(request),
+                    Unlisted::Refuse => self.answer(Code::EndpointUnlisted),
+                };
+            }
+        };
+        let Some(plan) = self.plans.get(&endpoint.name).map(Arc::clone) else { return pass(request) };
+        match self.admit_listed(plan, &params, request, path, query).await {
+            Ok(admitted) => admitted,
+            Err(code) => self.answer(code),
+        }
+    }
+
+    async fn admit_listed<B>(
+        &self,
+        plan: Arc<Plan>,
+        params: &Params,
+        request: Request<B>,
+        path: &str,
+        query: Option<&str>,
+    ) -> Result<Admitted, Code>
+    where
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let endpoint = &plan.endpoint;
+        let carried = plan.key_header.as_ref().is_some_and(|name| request.headers().contains_key(name));
+        if let KeyUse::Unsafe { .. } = endpoint.key {
+            if carried {
+                self.engine.meters.key_on_unsafe();
+            }
+            return Ok(self.pass_listed(&plan, params, request));
+        }
+        let optional = endpoint.key == KeyUse::Optional;
+        if optional && plan.key_header.is_some() && !carried {
+            self.engine.meters.keyless();
+            return Ok(self.pass_listed(&plan, params, request));
+        }
+        // A switch of protocols cannot be replayed, and what follows it cannot be fingerprinted.
+        if request.headers().contains_key(header::UPGRADE) {
+            return Err(Code::NotGuardable);
+        }
+
+        let (mut parts, body) = request.into_parts();
+        let account = plan.account.account(&parts).map_err(|_| Code::ScopeMissing)?;
+        let header_key = match &plan.key_header {
+            Some(name) => {
+                let lines = parts.headers.get_all(name).iter().map(http::HeaderValue::as_bytes);
+                Some(parse_header(lines, &endpoint.key_rules).map_err(KeyFault::code)?)
+            }
+            None => None,
+        };
+        if let Some(left) = time_left(&parts.headers, self.engine.contract.client.deadline_header.as_deref())
+        {
+            if left.is_zero() {
+                return Err(Code::DeadlineExceeded);
+            }
+            parts.extensions.insert(TimeLeft(left));
+        }
+
+        let limit = endpoint.limits.request_body_max;
+        let body = match collect(Box::pin(body), limit).await {
+            Ok(Collected::Whole { bytes, .. }) => bytes,
+            Ok(Collected::TooLong { .. }) => return Err(Code::RequestTooLarge),
+            // The client went away in the middle of its request: nobody reads this, and nothing was claimed.
+            Err(_) => return Ok(Admitted::Answer(status_only(StatusCode::BAD_REQUEST))),
+        };
+        let key = match (header_key, &endpoint.carrier) {
+            (Some(key), _) => key,
+            (None, Carrier::BodyField(pointer)) => match body_key(&body, pointer, endpoint) {
+                Err(KeyFault::Missing) if optional => {
+                    self.engine.meters.keyless();
+                    let request = Request::from_parts(parts, Body::full(body));
+                    return Ok(self.pass_listed(&plan, params, request));
+                }
+                other => other.map_err(KeyFault::code)?,
+            },
+            (None, Carrier::Header(_)) => return Err(Code::KeyMissing),
+        };
+        Ok(Admitted::Keyed(Box::new(Job {
+            address: self.address(account, key),
+            prefers_async: prefers_async(&parts.headers),
+            resource: ended_resource(endpoint, params),
+            path: path.into(),
+            query: query.map(Into::into),
+            parts,
+            body,
+            plan,
+        })))
+    }
+
+    /// Passes a listed request that is not guarded; it may still end a resource.
+    fn pass_listed<B>(&self, plan: &Arc<Plan>, params: &Params, request: Request<B>) -> Admitted
+    where
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let (parts, body) = request.into_parts();
+        let ends = ended_resource(&plan.endpoint, params).and_then(|resource| {
+            let account = plan.account.account(&parts).ok()?;
+            // The key does not matter for the end of a resource: any stands for the account.
+            let key = Key::trusted("-").ok()?;
+            Some((Arc::clone(plan), self.address(account, key), resource))
+        });
+        Admitted::Pass { request: Request::from_parts(parts, Body::stream(body)), ends }
+    }
+
+    fn address(&self, account: Account, key: Key) -> Address {
+        Address::new(self.engine.contract.namespace.clone(), account, key)
+    }
+
+    fn answer(&self, code: Code) -> Admitted {
+        Admitted::Answer(self.refuse(Refusal::of(code)))
+    }
+
+    /// The id of a status URL, if `path` is one and any endpoint hands them out.
+    fn status_id<B>(&self, request: &Request<B>, path: &str) -> Option<Box<str>> {
+        if request.method() != http::Method::GET {
+            return None;
+        }
+        let rest = path.strip_prefix(self.engine.contract.status_path.as_str())?;
+        Some(rest.strip_prefix('/')?.into())
+    }
+}
+
+fn pass<B>(request: Request<B>) -> Admitted
+where
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    Admitted::Pass { request: request.map(Body::stream), ends: None }
+}
+
+/// The key in a JSON body. A body that is not JSON has no such field.
+fn body_key(body: &Bytes, pointer: &str, endpoint: &Endpoint) -> Result<Key, KeyFault> {
+    let document: serde_json::Value = serde_json::from_slice(body).map_err(|_| KeyFault::Missing)?;
+    match document.pointer(pointer) {
+        Some(serde_json::Value::String(text)) => parse_field(text, &endpoint.key_rules),
+        None | Some(serde_json::Value::Null) => Err(KeyFault::Missing),
+        Some(_) => Err(KeyFault::Malformed(KeyDefect::NotText)),
+    }
+}
+
+fn ended_resource(endpoint: &Endpoint, params: &Params) -> Option<ResourceId> {
+    let rule = endpoint.ends_resource.as_ref()?;
+    params.get(&rule.param).map(|id| ResourceId(id.into()))
+}
+
+/// `Prefer: respond-async` (RFC 7240), in any of its lines and lists.
+fn prefers_async(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all("prefer").iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',')).any(|preference| {
+        let name = preference.split([';', '=']).next().unwrap_or_default();
+        name.trim().eq_ignore_ascii_case("respond-async")
+    })
+}
+
+/// Milliseconds left, from a relative deadline header. One that is not a number is ignored: it cannot be obeyed, and
+/// refusing would turn a client's cosmetic bug into an outage.
+fn time_left(headers: &HeaderMap, name: Option<&str>) -> Option<Duration> {
+    let value = headers.get(name?)?.to_str().ok()?;
+    value.trim().parse().ok().map(Duration::from_millis)
+}
+
+fn status_only(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response
+}

@@ -1,0 +1,154 @@
+//! The built layer: a contract, a store and the keys, checked against each other.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use retrysafe_core::{
+    contract::Contract,
+    fingerprint::{DeploymentKey, FingerprintKeys},
+    policy::Place,
+};
+use retrysafe_store::Store;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    engine::Engine, guard::Guard, inquire::Inquire, plan::Plan, respond::Responder, scope::ScopeFault,
+};
+
+/// How many records one pass of upkeep takes at a time.
+const UPKEEP_BATCH: usize = 500;
+/// The pause between two passes that found nothing to do.
+const UPKEEP_PAUSE: Duration = Duration::from_secs(1);
+
+/// The layer, and the handle on what it runs. Cheap to clone: clones share everything.
+#[derive(Clone)]
+pub struct Retrysafe {
+    pub(crate) guard: Arc<Guard>,
+}
+
+/// Sets up a [`Retrysafe`].
+#[must_use]
+pub struct Builder {
+    contract: Arc<Contract>,
+    store: Arc<dyn Store>,
+    keys: Option<FingerprintKeys>,
+    place: Place,
+    inquire: Option<Arc<dyn Inquire>>,
+}
+
+/// Why the layer could not be built.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildFault {
+    /// The scope of an endpoint cannot be set up.
+    #[error("endpoint {endpoint}: {source}")]
+    Scope {
+        /// Its name.
+        endpoint: String,
+        /// What is wrong.
+        source: ScopeFault,
+    },
+    /// The system gave no randomness for a fingerprint key.
+    #[error("cannot draw a fingerprint key: {0}")]
+    NoRandomness(String),
+}
+
+impl Retrysafe {
+    /// A layer that enforces `contract` with claims in `store`.
+    pub fn builder(contract: impl Into<Arc<Contract>>, store: Arc<dyn Store>) -> Builder {
+        Builder { contract: contract.into(), store, keys: None, place: Place::Library, inquire: None }
+    }
+
+    /// The contract it enforces.
+    pub fn contract(&self) -> &Contract {
+        &self.guard.engine.contract
+    }
+
+    /// The store it claims in.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.guard.engine.store
+    }
+
+    /// Runs upkeep until `stop`: abandoned requests become uncertain, expired records are reaped in batches. Spawn it once
+    /// in each process; several do no harm.
+    pub async fn upkeep(&self, stop: CancellationToken) {
+        loop {
+            let pause = match self.guard.engine.upkeep(UPKEEP_BATCH).await {
+                Ok(changed) if changed >= UPKEEP_BATCH => Duration::ZERO,
+                Ok(_) => UPKEEP_PAUSE,
+                Err(error) => {
+                    tracing::warn!(%error, "upkeep failed and is tried again");
+                    UPKEEP_PAUSE
+                }
+            };
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Waits for the requests that are running now, at most `at_most`; call it after the server stopped accepting.
+    /// Returns how many were still running: their leases end, and the records say what that means (D10).
+    pub async fn drain(&self, at_most: Duration) -> usize {
+        self.guard.tasks.close();
+        let _ = tokio::time::timeout(at_most, self.guard.tasks.wait()).await;
+        let left = self.guard.tasks.len();
+        if left > 0 {
+            tracing::warn!(left, "requests were still running at the end of the drain; their leases decide");
+        }
+        left
+    }
+}
+
+impl Builder {
+    /// The deployment's fingerprint keys. Processes that share a store must share them. Default: a key drawn at random,
+    /// good for one process and a store that does not outlive it.
+    pub fn fingerprint_keys(mut self, keys: FingerprintKeys) -> Self {
+        self.keys = Some(keys);
+        self
+    }
+
+    /// Where the handler runs. Default: in this process.
+    pub fn place(mut self, place: Place) -> Self {
+        self.place = place;
+        self
+    }
+
+    /// Whom to ask about authorisation and lost requests.
+    pub fn inquire(mut self, inquire: Arc<dyn Inquire>) -> Self {
+        self.inquire = Some(inquire);
+        self
+    }
+
+    /// Builds it.
+    pub fn build(self) -> Result<Retrysafe, BuildFault> {
+        let keys = match self.keys {
+            Some(keys) => keys,
+            None => random_keys()?,
+        };
+        let mut plans = HashMap::with_capacity(self.contract.endpoints.len());
+        for endpoint in &self.contract.endpoints {
+            let plan = Plan::new(endpoint)
+                .map_err(|source| BuildFault::Scope { endpoint: endpoint.name.to_string(), source })?;
+            plans.insert(endpoint.name.clone(), Arc::new(plan));
+        }
+        let respond = Responder::new(&self.contract.answers);
+        let guard = Guard {
+            engine: Engine::new(self.contract, self.store),
+            plans,
+            keys,
+            place: self.place,
+            respond,
+            inquire: self.inquire,
+            tasks: TaskTracker::new(),
+        };
+        Ok(Retrysafe { guard: Arc::new(guard) })
+    }
+}
+
+fn random_keys() -> Result<FingerprintKeys, BuildFault> {
+    let mut secret = [0; 32];
+    getrandom::fill(&mut secret).map_err(|error| BuildFault::NoRandomness(error.to_string()))?;
+    let key = DeploymentKey::new(1, &secret).map_err(|error| BuildFault::NoRandomness(error.to_string()))?;
+    Ok(FingerprintKeys::new(key))
+}

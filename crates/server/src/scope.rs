@@ -1,0 +1,285 @@
+//! Whose key it is: from a request to a verified, stable account (SPEC 2.2, protocol 1).
+//!
+//! The account is never a hash of something that is renewed: a session token that is refreshed between a timeout and its
+//! retry would put the retry into another scope, and the write would run twice. So a JWT counts by its verified claims, a
+//! header only when a listed peer set it, and an API key only where the contract says that it does not rotate.
+
+use std::{collections::HashMap, fmt, net::IpAddr};
+
+use http::{HeaderMap, HeaderName, request::Parts};
+use jsonwebtoken::{Algorithm, DecodingKey, Validation, jwk::JwkSet};
+use retrysafe_core::{
+    address::Account,
+    contract::{JwtKey, JwtScope, Scope},
+};
+use sha2::{Digest, Sha256};
+
+/// Claims of a token. Only strings and numbers can name an account.
+type Claims = HashMap<String, serde_json::Value>;
+
+/// The peer's address, put into the request's extensions by whoever accepted the connection. Without it no header is
+/// trusted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Peer(pub IpAddr);
+
+/// There is no identity to scope by; answered with `idempotency_scope_missing`. Never says which part was wrong with
+/// the credentials.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("no verified identity to scope the key by")]
+pub(crate) struct NoScope;
+
+/// A scope that cannot be set up: the start fails with it.
+#[derive(Debug, thiserror::Error)]
+pub enum ScopeFault {
+    /// The key file cannot be read.
+    #[error("cannot read the JWT key file {path}: {source}; check [scope] in the contract")]
+    KeyFile {
+        /// The path in the contract.
+        path: String,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// The key is not usable with the algorithms.
+    #[error("the JWT key in {from} cannot be used: {why}")]
+    Key {
+        /// Where it was read from.
+        from: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// The environment variable is not set.
+    #[error(
+        "the environment variable {0} with the JWT secret is not set; set it, or name another in [scope]"
+    )]
+    NoSecret(String),
+    /// A header name that is none.
+    #[error("{0:?} is not a header name")]
+    Header(String),
+    /// An algorithm that is not known.
+    #[error("{0} is not a JWT algorithm; use RS256, ES256, EdDSA, HS256 or their longer forms")]
+    Algorithm(String),
+}
+
+/// Finds the account of a request.
+pub(crate) struct AccountSource {
+    how: How,
+    /// Headers that select the account: they join it (protocol 3).
+    selecting: Vec<HeaderName>,
+}
+
+enum How {
+    Jwt(Box<JwtVerifier>),
+    TrustedHeader { header: HeaderName, peers: Vec<ipnet::IpNet> },
+    ApiKey { header: HeaderName, scheme: Option<String> },
+    Application,
+    Anonymous,
+}
+
+impl AccountSource {
+    pub(crate) fn new(scope: &Scope, selecting: &[String]) -> Result<Self, ScopeFault> {
+        let how = match scope {
+            Scope::Jwt(jwt) => How::Jwt(Box::new(JwtVerifier::new(jwt)?)),
+            Scope::TrustedHeader { header, peers } => {
+                How::TrustedHeader { header: header_name(header)?, peers: peers.clone() }
+            }
+            Scope::ApiKey { header, scheme } => {
+                How::ApiKey { header: header_name(header)?, scheme: scheme.clone() }
+            }
+            Scope::Application => How::Application,
+            Scope::Anonymous => How::Anonymous,
+        };
+        Ok(Self { how, selecting: selecting.iter().map(|name| header_name(name)).collect::<Result<_, _>>()? })
+    }
+
+    /// The account of the request, or the fact that it has none.
+    pub(crate) fn account(&self, parts: &Parts) -> Result<Account, NoScope> {
+        let subject = match &self.how {
+            How::Jwt(verifier) => verifier.subject(&parts.headers)?,
+            How::TrustedHeader { header, peers } => {
+                let Peer(peer) = parts.extensions.get::<Peer>().ok_or(NoScope)?;
+                // A dual-stack socket shows an IPv4 peer as ::ffff:a.b.c.d.
+                let peer = peer.to_canonical();
+                if !peers.iter().any(|net| net.contains(&peer)) {
+                    return Err(NoScope);
+                }
+                vec!["header".to_owned(), only_line(&parts.headers, header)?.to_owned()]
+            }
+            How::ApiKey { header, scheme } => {
+                let line = only_line(&parts.headers, header)?;
+                let secret = match scheme {
+                    Some(scheme) => after_scheme(line, scheme)?,
+                    None => line,
+                };
+                vec![
+                    "key".to_owned(),
+                    hex(&Sha256::new_with_prefix("retrysafe account v1\0").chain_update(secret).finalize()),
+                ]
+            }
+            How::Application => {
+                let Application(account) = parts.extensions.get::<Application>().ok_or(NoScope)?;
+                if self.selecting.is_empty() {
+                    return Ok(account.clone());
+                }
+                vec!["app".to_owned(), account.as_str().to_owned()]
+            }
+            How::Anonymous => vec!["anonymous".to_owned()],
+        };
+        // The subject's own text is the second part; an empty one would be a scope that strangers share.
+        if subject.get(1).is_some_and(String::is_empty) {
+            return Err(NoScope);
+        }
+        let mut parts_of_account = subject;
+        for name in &self.selecting {
+            // Absent and present are told apart: `+` marks a value.
+            let value = match parts.headers.contains_key(name) {
+                true => format!("+{}", only_line(&parts.headers, name)?),
+                false => String::new(),
+            };
+            parts_of_account.push(value);
+        }
+        let borrowed: Vec<&str> = parts_of_account.iter().map(String::as_str).collect();
+        Account::new(&borrowed).map_err(|_| NoScope)
+    }
+}
+
+/// The account of a request, set by the application's own authentication in front of the layer (`scope.source =
+/// "application"`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Application(pub Account);
+
+struct JwtVerifier {
+    header: HeaderName,
+    claims: Vec<String>,
+    validation: Validation,
+    keys: Keys,
+}
+
+enum Keys {
+    One(DecodingKey),
+    /// By key id. A token without `kid` is accepted when there is only one key.
+    Set(Vec<(Option<String>, DecodingKey)>),
+}
+
+impl JwtVerifier {
+    fn new(scope: &JwtScope) -> Result<Self, ScopeFault> {
+        let algorithms = scope
+            .algorithms
+            .iter()
+            .map(|name| name.parse::<Algorithm>().map_err(|_| ScopeFault::Algorithm(name.clone())))
+            .collect::<Result<Vec<_>, _>>()?;
+        let first = algorithms.first().copied().unwrap_or(Algorithm::RS256);
+        let mut validation = Validation::new(first);
+        validation.algorithms = algorithms;
+        match &scope.issuer {
+            Some(issuer) => validation.set_issuer(&[issuer]),
+            None => validation.iss = None,
+        }
+        match &scope.audience {
+            Some(audience) => validation.set_audience(&[audience]),
+            None => validation.validate_aud = false,
+        }
+        Ok(Self {
+            header: header_name(&scope.header)?,
+            claims: scope.claims.clone(),
+            validation,
+            keys: Keys::read(&scope.key, first)?,
+        })
+    }
+
+    /// The claims that name the account, in the contract's order.
+    fn subject(&self, headers: &HeaderMap) -> Result<Vec<String>, NoScope> {
+        let token = after_scheme(only_line(headers, &self.header)?, "Bearer")?;
+        let claims: Claims = self.decode(token)?;
+        let mut subject = vec!["jwt".to_owned()];
+        for name in &self.claims {
+            subject.push(match claims.get(name) {
+                Some(serde_json::Value::String(text)) if !text.is_empty() => text.clone(),
+                Some(serde_json::Value::Number(number)) => number.to_string(),
+                _ => return Err(NoScope),
+            });
+        }
+        Ok(subject)
+    }
+
+    fn decode(&self, token: &str) -> Result<Claims, NoScope> {
+        let key = match &self.keys {
+            Keys::One(key) => key,
+            Keys::Set(keys) => {
+                let kid = jsonwebtoken::decode_header(token).map_err(|_| NoScope)?.kid;
+                match (&kid, keys.as_slice()) {
+                    (None, [(_, only)]) => only,
+                    (Some(_), _) => &keys.iter().find(|(id, _)| *id == kid).ok_or(NoScope)?.1,
+                    (None, _) => return Err(NoScope),
+                }
+            }
+        };
+        jsonwebtoken::decode::<Claims>(token, key, &self.validation)
+            .map(|data| data.claims)
+            .map_err(|_| NoScope)
+    }
+}
+
+impl Keys {
+    fn read(key: &JwtKey, algorithm: Algorithm) -> Result<Self, ScopeFault> {
+        let read = |path: &String| {
+            std::fs::read(path).map_err(|source| ScopeFault::KeyFile { path: path.clone(), source })
+        };
+        let unusable = |from: &str, why: &dyn fmt::Display| ScopeFault::Key {
+            from: from.to_owned(),
+            why: why.to_string(),
+        };
+        match key {
+            JwtKey::SecretEnv(name) => {
+                let secret = std::env::var(name).map_err(|_| ScopeFault::NoSecret(name.clone()))?;
+                let key = DecodingKey::from_secret(secret.as_bytes());
+                key.map(Keys::One).map_err(|error| unusable(name, &error))
+            }
+            JwtKey::PemFile(path) => {
+                let pem = read(path)?;
+                let key = match algorithm {
+                    Algorithm::ES256 | Algorithm::ES384 => DecodingKey::from_ec_pem(&pem),
+                    Algorithm::EdDSA => DecodingKey::from_ed_pem(&pem),
+                    _ => DecodingKey::from_rsa_pem(&pem),
+                };
+                key.map(Keys::One).map_err(|error| unusable(path, &error))
+            }
+            JwtKey::JwksFile(path) => {
+                let set: JwkSet =
+                    serde_json::from_slice(&read(path)?).map_err(|error| unusable(path, &error))?;
+                let keys = set.keys.iter().map(|jwk| {
+                    let key = DecodingKey::from_jwk(jwk).map_err(|error| unusable(path, &error))?;
+                    Ok((jwk.common.key_id.clone(), key))
+                });
+                keys.collect::<Result<_, _>>().map(Keys::Set)
+            }
+        }
+    }
+}
+
+/// The value of a header that must be there once: with two lines, hops could disagree on which one counts.
+fn only_line<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<&'a str, NoScope> {
+    let mut lines = headers.get_all(name).iter();
+    match (lines.next(), lines.next()) {
+        (Some(line), None) => line.to_str().map_err(|_| NoScope),
+        _ => Err(NoScope),
+    }
+}
+
+/// What follows an authentication scheme, whose name has no case (RFC 9110 11.1).
+fn after_scheme<'a>(line: &'a str, scheme: &str) -> Result<&'a str, NoScope> {
+    let (found, rest) = line.split_once(' ').ok_or(NoScope)?;
+    let rest = rest.trim();
+    (found.eq_ignore_ascii_case(scheme) && !rest.is_empty()).then_some(rest).ok_or(NoScope)
+}
+
+pub(crate) fn header_name(name: &str) -> Result<HeaderName, ScopeFault> {
+    HeaderName::from_bytes(name.as_bytes()).map_err(|_| ScopeFault::Header(name.to_owned()))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        use fmt::Write;
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
