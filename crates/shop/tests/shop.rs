@@ -1,5 +1,7 @@
 //! The shop through real sockets, as its callers see it.
 
+#![allow(clippy::unwrap_used, clippy::panic)] // a test's helpers may fail loudly too
+
 use std::time::Duration;
 
 use retrysafe_shop::{Shop, ShopOptions, serve};

@@ -1,0 +1,277 @@
+//! The client's side: connections, their limits, and an end that waits for what is in progress.
+
+use std::error::Error as StdError;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::service::{TowerToHyperService, TowerToHyperServiceFuture};
+use pin_project_lite::pin_project;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower_service::Service;
+
+use super::body::{Inbound, TimedBody};
+use super::options::ServeOptions;
+
+/// How long to wait before accepting again when the process is out of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+type BoxError = Box<dyn StdError + Send + Sync>;
+
+/// Who is at the other end of the connection a request came in on: an extension of every request.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    address: SocketAddr,
+    text: HeaderValue,
+}
+
+impl Peer {
+    /// Notes a peer.
+    #[must_use]
+    pub fn new(address: SocketAddr) -> Self {
+        let text = address.ip().to_canonical().to_string();
+        let text = HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("unknown"));
+        Self { address, text }
+    }
+
+    /// Its socket address.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(super) fn text(&self) -> &HeaderValue {
+        &self.text
+    }
+}
+
+/// How a server ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drained {
+    /// Every request in progress was answered.
+    Whole,
+    /// Time ran out; this many connections were cut.
+    Cut(usize),
+}
+
+/// Serves `service` on `listener` until `shutdown` is cancelled, then finishes what is in progress within
+/// [`ServeOptions::drain_timeout`]. Work the service detached from its connections is the service's to wait for.
+pub async fn serve<S, B>(
+    listener: TcpListener,
+    service: S,
+    options: ServeOptions,
+    shutdown: CancellationToken,
+) -> Drained
+where
+    S: Service<Request<Inbound>, Response = Response<B>> + Clone + Send + 'static,
+    S::Error: Into<BoxError>,
+    S::Future: Send + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let cut = CancellationToken::new();
+    let server = Arc::new(Server { protocol: protocol(&options), options, shutdown, cut: cut.clone() });
+    let slots = Arc::new(Semaphore::new(server.options.connections_max));
+    let connections = TaskTracker::new();
+    loop {
+        // The slot comes first: at the limit, the next connection waits in the kernel's queue, unaccepted.
+        let accepted = tokio::select! {
+            accepted = accept(&listener, &slots) => accepted,
+            () = server.shutdown.cancelled() => break,
+        };
+        let Some((slot, stream, address)) = accepted else { continue };
+        let (server, service) = (Arc::clone(&server), service.clone());
+        connections.spawn(async move {
+            let serving = server.serve_connection(stream, Peer::new(address), service);
+            server.cut.run_until_cancelled(serving).await;
+            drop(slot);
+        });
+    }
+    drop(listener);
+    connections.close();
+    match tokio::time::timeout(server.options.drain_timeout, connections.wait()).await {
+        Ok(()) => Drained::Whole,
+        Err(_) => {
+            let left = connections.len();
+            cut.cancel();
+            Drained::Cut(left)
+        }
+    }
+}
+
+async fn accept(
+    listener: &TcpListener,
+    slots: &Arc<Semaphore>,
+) -> Option<(tokio::sync::OwnedSemaphorePermit, TcpStream, SocketAddr)> {
+    let slot = Arc::clone(slots).acquire_owned().await.ok()?;
+    match listener.accept().await {
+        Ok((stream, address)) => Some((slot, stream, address)),
+        Err(error) => {
+            // Mostly: too many open files. The others go on; this one tries again in a moment.
+            tracing::warn!(%error, "a connection could not be accepted");
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            None
+        }
+    }
+}
+
+fn protocol(options: &ServeOptions) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(options.header_read_timeout)
+        .max_buf_size(options.head_bytes_max)
+        .max_headers(options.header_lines_max);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_header_list_size(u32::try_from(options.head_bytes_max).unwrap_or(u32::MAX))
+        .max_concurrent_streams(options.streams_max);
+    builder
+}
+
+struct Server {
+    protocol: auto::Builder<TokioExecutor>,
+    options: ServeOptions,
+    shutdown: CancellationToken,
+    /// Ends what is left after the drain.
+    cut: CancellationToken,
+}
+
+impl Server {
+    async fn serve_connection<S, B>(&self, stream: TcpStream, peer: Peer, service: S)
+    where
+        S: Service<Request<Inbound>, Response = Response<B>> + Clone + Send + 'static,
+        S::Error: Into<BoxError>,
+        S::Future: Send + 'static,
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "TCP_NODELAY could not be set");
+        }
+        let activity = Arc::new(Activity::default());
+        let edge = Edge {
+            service: TowerToHyperService::new(service),
+            peer,
+            body_idle_timeout: self.options.body_idle_timeout,
+            activity: Arc::clone(&activity),
+        };
+        let mut connection = pin!(self.protocol.serve_connection(TokioIo::new(stream), edge));
+        // A peer that never finishes its first head is waited for as long as for any head.
+        let mut check = pin!(sleep_until(Instant::now() + self.options.header_read_timeout));
+        let mut seen = 0;
+        let mut closing = false;
+        loop {
+            tokio::select! {
+                biased;
+                ended = &mut connection => {
+                    if let Err(error) = ended {
+                        tracing::debug!(%error, "a client connection ended early");
+                    }
+                    return;
+                }
+                () = self.shutdown.cancelled(), if !closing => {
+                    closing = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+                () = &mut check => {
+                    let idle = activity.is_idle_since(&mut seen);
+                    if idle && closing {
+                        return;
+                    }
+                    let mut next = self.options.idle_timeout;
+                    if idle {
+                        // Asked politely first: HTTP/2 clients can then tell which requests were not taken.
+                        closing = true;
+                        connection.as_mut().graceful_shutdown();
+                        next = self.options.header_read_timeout;
+                    }
+                    check.as_mut().reset(Instant::now() + next);
+                }
+            }
+        }
+    }
+}
+
+/// What a connection has been doing, without a clock: two looks with the same count, and nothing in between.
+#[derive(Debug, Default)]
+struct Activity {
+    started: AtomicU64,
+    in_progress: AtomicU32,
+}
+
+impl Activity {
+    /// Whether nothing was in progress or begun since the count in `seen` was taken; takes it anew.
+    fn is_idle_since(&self, seen: &mut u64) -> bool {
+        let started = self.started.load(Ordering::Relaxed);
+        let unchanged = std::mem::replace(seen, started) == started;
+        unchanged && self.in_progress.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// Stands between hyper and the service: says who the peer is, bounds the body's pauses, counts.
+#[derive(Clone)]
+struct Edge<S> {
+    service: TowerToHyperService<S>,
+    peer: Peer,
+    body_idle_timeout: Duration,
+    activity: Arc<Activity>,
+}
+
+impl<S, B> hyper::service::Service<Request<Incoming>> for Edge<S>
+where
+    S: Service<Request<Inbound>, Response = Response<B>> + Clone,
+{
+    type Response = Response<B>;
+    type Error = S::Error;
+    type Future = Counted<TowerToHyperServiceFuture<S, Request<Inbound>>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let mut request = request.map(|body| TimedBody::new(body, self.body_idle_timeout));
+        request.extensions_mut().insert(self.peer.clone());
+        self.activity.started.fetch_add(1, Ordering::Relaxed);
+        self.activity.in_progress.fetch_add(1, Ordering::Relaxed);
+        let in_progress = InProgress(Arc::clone(&self.activity));
+        Counted { answering: self.service.call(request), in_progress }
+    }
+}
+
+struct InProgress(Arc<Activity>);
+
+impl Drop for InProgress {
+    fn drop(&mut self) {
+        self.0.in_progress.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+pin_project! {
+    struct Counted<F> {
+        #[pin]
+        answering: F,
+        in_progress: InProgress,
+    }
+}
+
+impl<F: Future> Future for Counted<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        self.project().answering.poll(cx)
+    }
+}
