@@ -88,3 +88,71 @@ pub(super) fn join(parts: &[Part<'_>], transcript: &mut Transcript) {
         transcript.bytes(part.content);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TOKENS: [&str; 12] = [
+        "--B\r\n",
+        "--B--",
+        "\r\n--B",
+        "--",
+        "\r\n",
+        "\r\n\r\n",
+        "n: v\r\n\r\n",
+        "n: v",
+        "B",
+        "x",
+        "\n",
+        "\r",
+    ];
+
+    fn rebuilt(parts: &[Part<'_>]) -> Vec<u8> {
+        let mut body = Vec::new();
+        for part in parts {
+            body.extend_from_slice(b"--B\r\n");
+            for (name, value) in &part.headers {
+                body.extend_from_slice(&[name, &b": "[..], value, b"\r\n"].concat());
+            }
+            body.extend_from_slice(&[b"\r\n", part.content, b"\r\n"].concat());
+        }
+        body.extend_from_slice(b"--B--");
+        body
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 5000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// So no two bodies have the same parts, but for the line end behind the last delimiter.
+        #[test]
+        fn f10_a_body_can_be_rebuilt_from_its_parts(
+            middle in prop::collection::vec(prop::sample::select(&TOKENS[..]), 0..7),
+            (framed, line_end) in any::<(bool, bool)>(),
+        ) {
+            let middle = middle.concat();
+            let end = if line_end { "\r\n" } else { "" };
+            let body = if framed { format!("--B\r\nn: v\r\n\r\n{middle}\r\n--B--{end}") } else { middle };
+            if let Some(parts) = parts(body.as_bytes(), "B") {
+                let rebuilt = String::from_utf8(rebuilt(&parts)).unwrap();
+                prop_assert!(body == rebuilt || body == format!("{rebuilt}\r\n"), "{:?} {:?}", body, rebuilt);
+            }
+        }
+    }
+
+    #[test]
+    fn f10_counts_are_bounded() {
+        let part = "--B\r\nn: v\r\n\r\n\r\n";
+        let form = |count: usize| format!("{}--B--", part.repeat(count));
+        assert_eq!(parts(form(MAX_PARTS).as_bytes(), "B").map(|parts| parts.len()), Some(MAX_PARTS));
+        assert!(parts(form(MAX_PARTS + 1).as_bytes(), "B").is_none());
+        let headers = |count: usize| format!("--B\r\n{}\r\nx\r\n--B--", "n: v\r\n".repeat(count));
+        assert!(parts(headers(MAX_PART_HEADERS).as_bytes(), "B").is_some());
+        assert!(parts(headers(MAX_PART_HEADERS + 1).as_bytes(), "B").is_none());
+        for boundary in ["", "a b", "a\r\n", &"b".repeat(MAX_BOUNDARY_BYTES + 1)] {
+            assert!(parts(format!("--{boundary}--").as_bytes(), boundary).is_none(), "{boundary:?}");
+        }
+    }
+}
