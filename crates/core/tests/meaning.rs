@@ -294,7 +294,7 @@ proptest! {
             Ok(canonical) => {
                 let again = serde_json::from_slice::<serde_json::Value>(&canonical);
                 // A number beyond a double has a canonical form, but serde_json cannot hold it.
-                prop_assert_eq!(read.ok(), again.ok(), "{}", text);
+                prop_assert_eq!(read.ok().map(doubles), again.ok().map(doubles), "{}", text);
             }
             Err(fault) => prop_assert!(
                 read.is_err() || fault == retrysafe_core::fingerprint::NotCanonical::DuplicateMember,
@@ -316,6 +316,17 @@ proptest! {
         let regular = !a.iter().any(|content| content.contains("--AB"))
             && !b.iter().any(|content| content.contains("---CD"));
         prop_assert_eq!(x == y, regular && a == b);
+    }
+}
+
+/// The value with every number as another reader holds it, whether it was written `1` or `1.0`.
+fn doubles(value: serde_json::Value) -> serde_json::Value {
+    use serde_json::Value;
+    match value {
+        Value::Number(number) => Value::from(number.as_f64().unwrap() + 0.0),
+        Value::Array(items) => items.into_iter().map(doubles).collect(),
+        Value::Object(members) => members.into_iter().map(|(name, value)| (name, doubles(value))).collect(),
+        other => other,
     }
 }
 
