@@ -30,6 +30,7 @@
 //!
 //! Limits: the file is read once, at start; it holds names of secrets, never secrets. Nothing here does I/O.
 
+mod check;
 mod failures;
 mod fault;
 mod fields;
@@ -42,6 +43,7 @@ mod scope;
 mod section;
 mod values;
 
+pub use check::{Offered, Severity, Shortfall};
 pub use fault::{Fault, Faults};
 pub use fields::TABLES;
 pub use model::*;
