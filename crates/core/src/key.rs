@@ -25,6 +25,8 @@
 //! Length is counted in bytes and looked at first. A quoted field may be longer than its key, by its quotes,
 //! its escapes and [`PARAMETERS_MAX_BYTES`] of parameters, and no more.
 
+mod field;
+
 use std::borrow::Cow;
 
 use sfv::visitor::Ignored;
@@ -32,6 +34,7 @@ use sfv::{BareItemFromInput, Parser, StringRef};
 
 use crate::address::Key;
 use crate::codes::Code;
+use crate::pointer::JsonPointer;
 
 /// How much room a quoted field has for blanks and the parameters that are read and ignored.
 pub const PARAMETERS_MAX_BYTES: usize = 256;
@@ -157,6 +160,22 @@ pub fn parse_header<'a>(
 /// [`KeyFault::Empty`], [`KeyFault::TooLong`] or [`KeyFault::Malformed`].
 pub fn parse_field(value: &str, rules: &KeyRules) -> Result<Key, KeyFault> {
     checked(value, rules)
+}
+
+/// Reads the key from the string at `pointer` in a JSON body.
+///
+/// A body that is not JSON has no such field, and neither has one where it is `null`. Two members of one name on the way
+/// are two keys: readers disagree on which of them counts, as they do on two header lines (K2).
+///
+/// # Errors
+/// [`KeyFault`], as [`parse_header`].
+pub fn parse_body(body: &[u8], pointer: &JsonPointer, rules: &KeyRules) -> Result<Key, KeyFault> {
+    match field::find(body, pointer) {
+        field::Found::Nothing => Err(KeyFault::Missing),
+        field::Found::Text(text) => parse_field(&text, rules),
+        field::Found::NotText => Err(KeyFault::Malformed(KeyDefect::NotText)),
+        field::Found::Several => Err(KeyFault::Ambiguous),
+    }
 }
 
 fn quoted<'a>(value: &'a [u8], rules: &KeyRules) -> Result<Key, KeyFault> {

@@ -4,7 +4,7 @@
 
 use proptest::prelude::*;
 use retrysafe_core::address::Key;
-use retrysafe_core::key::{KeyDefect, KeyFault, KeyRules, KeySyntax, parse_field, parse_header};
+use retrysafe_core::key::{KeyDefect, KeyFault, KeyRules, KeySyntax, parse_body, parse_field, parse_header};
 use serde_json::Value;
 
 const LENIENT: KeyRules = KeyRules { syntax: KeySyntax::Lenient, max_len: 255 };
@@ -188,6 +188,63 @@ fn a_field_of_the_body_is_the_key_as_it_stands() {
         assert_eq!(parse_field(text, &LENIENT), key(text));
         assert_eq!(parse_field(text, &STRICT), key(text));
     }
+}
+
+#[test]
+fn a_key_is_found_in_a_body_wherever_the_pointer_says() {
+    for (body, pointer, text) in [
+        (r#"{"a": 1, "idempotency_key": "k", "b": [{}]}"#, "/idempotency_key", "k"),
+        (r#"{"idempotency\u005fkey": "\u006b"}"#, "/idempotency_key", "k"),
+        (r#"{"order": {"ids": [7, {"a/b": "k"}]}}"#, "/order/ids/1/a~1b", "k"),
+        (r#""k""#, "", "k"),
+        (r#"{"a": {"k": "x", "k": "y"}, "k": "z"}"#, "/k", "z"),
+        (r#"{"0": "k"}"#, "/0", "k"),
+    ] {
+        assert_eq!(parse_body(body.as_bytes(), &pointer.parse().unwrap(), &STRICT), key(text), "{body}");
+    }
+}
+
+#[test]
+fn k2_a_field_that_is_there_twice_is_refused() {
+    let pointer = "/meta/key".parse().unwrap();
+    for body in [
+        r#"{"meta": {"key": "a", "key": "b"}}"#,
+        r#"{"meta": {"key": "a", "key": "a"}}"#,
+        r#"{"meta": {"key": "a", "k\u0065y": null}}"#,
+        r#"{"meta": {"key": "a"}, "meta": {}}"#,
+        r#"{"meta": {}, "meta": {"key": "a"}, "meta": 1}"#,
+    ] {
+        assert_eq!(parse_body(body.as_bytes(), &pointer, &LENIENT), Err(KeyFault::Ambiguous), "{body}");
+    }
+}
+
+#[test]
+fn k7_a_body_without_the_field_has_no_key() {
+    let pointer = "/meta/key".parse().unwrap();
+    for body in [
+        "{}",
+        "",
+        "[]",
+        "null",
+        "\"key\"",
+        "{\"meta\": null}",
+        "{\"meta\": {\"key\": null}}",
+        "{\"meta\": [\"key\"]}",
+        "{\"meta\": {\"Key\": \"k\"}}",
+        "{\"meta\": {\"key\": \"k\"}",
+        "{\"meta\": {\"key\": \"k\"}} x",
+        "meta[key]=k",
+        "{\"meta\": \"key\"}",
+        "{\"meta\": 1}",
+    ] {
+        assert_eq!(parse_body(body.as_bytes(), &pointer, &LENIENT), Err(KeyFault::Missing), "{body}");
+    }
+    for value in ["1", "true", "{}", "[\"k\"]", "1e3", "-1"] {
+        let body = format!("{{\"meta\": {{\"key\": {value}}}}}");
+        assert_eq!(parse_body(body.as_bytes(), &pointer, &LENIENT), malformed(KeyDefect::NotText), "{body}");
+    }
+    let empty = br#"{"meta": {"key": ""}}"#;
+    assert_eq!(parse_body(empty, &pointer, &LENIENT), Err(KeyFault::Empty));
 }
 
 #[test]
