@@ -1,1 +1,49 @@
-//! Safe to retry within this key scope and replay window: the server layer, ready to add.
+//! Safe to retry within this key scope and replay window: the server half of retrysafe, ready to add.
+//!
+//! A client that times out sends its write again. With this layer in front of the handler, the second request finds the
+//! first one's claim: it gets the same bytes once the first is done, and an honest "in flight" or "unknown" until then.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use axum::{Router, routing::post};
+//! use retrysafe::{Contract, Retrysafe, SqliteStore};
+//!
+//! async fn create_order() -> (axum::http::StatusCode, &'static str) {
+//!     (axum::http::StatusCode::CREATED, r#"{"id": 1}"#)
+//! }
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let contract = Contract::parse(&std::fs::read_to_string("retrysafe.toml")?, "retrysafe.toml")?;
+//! let retrysafe = Retrysafe::builder(contract, Arc::new(SqliteStore::open("retrysafe.db")?)).build()?;
+//! let app = Router::new().route("/orders", post(create_order)).layer(retrysafe);
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
+//! axum::serve(listener, app).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The handler form is [`extract::Keyed`]: it decides itself what is stored and what frees the key.
+//!
+//! # What it does not do
+//! It does not promise more than the contract's scope and window, and it cannot see an effect that the handler caused
+//! before its process died: such a key is *uncertain*, and nobody runs it again by itself.
+//!
+//! # Features
+//! - `axum` (default): the extractor form, and peers and original paths as axum knows them.
+//! - `sqlite` (default): the embedded store with group commit.
+
+#[cfg(feature = "axum")]
+pub use retrysafe_server::extract;
+pub use retrysafe_core::{
+    address::Account,
+    codes::Code,
+    contract::{Contract, Faults},
+    fingerprint::{DeploymentKey, FingerprintKeys},
+};
+pub use retrysafe_server::{
+    Application, Body, BuildFault, Builder, Effect, Guarded, Inquire, InquireFuture, NoAnswer,
+    NoUpstreamAnswer, Peer, Place, Retrysafe, RetrysafeService, TimeLeft,
+};
+pub use retrysafe_store::{Store, StoreError, memory::MemoryStore};
+#[cfg(feature = "sqlite")]
+pub use retrysafe_store::sqlite::SqliteStore;
