@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use retrysafe_core::{
-    contract::Contract,
+    contract::{Contract, Offered, Severity, Shortfall},
     fingerprint::{DeploymentKey, FingerprintKeys},
     policy::Place,
 };
@@ -47,6 +47,9 @@ pub enum BuildFault {
         /// What is wrong.
         source: ScopeFault,
     },
+    /// The store or the place cannot keep the contract. All of it, not the first.
+    #[error("the contract cannot be kept here:\n{}", list(.0))]
+    Shortfalls(Vec<Shortfall>),
     /// The system gave no randomness for a fingerprint key.
     #[error("cannot draw a fingerprint key: {0}")]
     NoRandomness(String),
@@ -120,8 +123,18 @@ impl Builder {
         self
     }
 
-    /// Builds it.
+    /// Builds it. Refuses, with every shortfall listed, a contract that the store or the place cannot keep (design 10.6);
+    /// what is kept but probably not meant is logged.
     pub fn build(self) -> Result<Retrysafe, BuildFault> {
+        let offered = self.offered();
+        let (errors, others): (Vec<_>, Vec<_>) =
+            self.contract.check(&offered).into_iter().partition(|found| found.severity == Severity::Error);
+        if !errors.is_empty() {
+            return Err(BuildFault::Shortfalls(errors));
+        }
+        for found in others.iter().filter(|found| found.severity == Severity::Warning) {
+            tracing::warn!(rule = found.rule, "{}; {}", found.message, found.help);
+        }
         let keys = match self.keys {
             Some(keys) => keys,
             None => random_keys()?,
@@ -144,6 +157,28 @@ impl Builder {
         };
         Ok(Retrysafe { guard: Arc::new(guard) })
     }
+}
+
+impl Builder {
+    fn offered(&self) -> Offered {
+        let capability = self.store.capability();
+        Offered {
+            store: capability.name,
+            place: self.place,
+            survives_process: capability.survives_process,
+            survives_power_cut: capability.survives_power_cut,
+            survives_failover: capability.survives_failover,
+            shared: capability.shared,
+            transactions: capability.transactions && self.place == Place::Library,
+            inquiries: self.inquire.is_some(),
+        }
+    }
+}
+
+fn list(shortfalls: &[Shortfall]) -> String {
+    let lines =
+        shortfalls.iter().map(|found| format!("- [{}] {}; {}", found.rule, found.message, found.help));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 fn random_keys() -> Result<FingerprintKeys, BuildFault> {

@@ -28,6 +28,7 @@ longest_retry_chain = "1h"
 unlisted = "pass"
 scope = { source = "api_key", rotates = false }
 failures = { policy = "A" }
+client = { drop_stored_statuses = true }
 "#;
 
 /// The API and its effects.
