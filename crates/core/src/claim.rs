@@ -5,6 +5,14 @@
 //! [`Settling::settle`] with the store's answer. Only the holder, or the end of its lease, ends a claim; a waiter that gives
 //! up never does (R2).
 //!
+//! ```compile_fail
+//! # use retrysafe_core::claim::Claim;
+//! fn settled_twice(claim: Claim) {
+//!     let _ = claim.release();
+//!     let _ = claim.release(); // the claim was given away above
+//! }
+//! ```
+//!
 //! A claim that is dropped is simply not renewed any more. That is deliberate: a drop tells nothing about whether the
 //! effect happened (D9), so the end of the lease decides, by the record's recovery class.
 

@@ -41,13 +41,15 @@ pub enum Code {
     RequestTooLarge,
     /// A keyed request that cannot be guarded as it is (a protocol upgrade).
     NotGuardable,
+    /// Two hops on the request's way use one namespace (protocol 2): a fault of the deployment, not of the caller.
+    NamespaceCollision,
 }
 
 use Code::*;
 
 impl Code {
     /// Every code, in the table's order.
-    pub const ALL: [Code; 17] = [
+    pub const ALL: [Code; 18] = [
         KeyMissing,
         KeyEmpty,
         KeyTooLong,
@@ -65,6 +67,7 @@ impl Code {
         DeadlineExceeded,
         RequestTooLarge,
         NotGuardable,
+        NamespaceCollision,
     ];
 
     /// The code on the wire, stable for ever.
@@ -151,6 +154,9 @@ impl Code {
             NotGuardable => ("idempotency_not_guardable", 400, false,
                 "This request cannot carry an idempotency key",
                 "Send it without protocol upgrade."),
+            NamespaceCollision => ("idempotency_namespace_collision", 500, false,
+                "Two hops of this API share a namespace",
+                "Nothing was run. The API's operator has to give each hop its own namespace."),
         }
     }
 }

@@ -23,6 +23,11 @@ use crate::{
     plan::Plan,
 };
 
+/// Names the namespaces of the hops that a keyed request has passed. A gateway adds its own when it forwards.
+pub const HOP_HEADER: &str = "retrysafe-hop";
+/// Carries the fence of the run to the upstream, in decimal.
+pub const FENCE_HEADER: &str = "retrysafe-fence";
+
 /// The time left for a request, from its deadline header: handlers find it in the request's extensions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TimeLeft(pub Duration);
@@ -94,6 +99,13 @@ impl Guard {
         if optional && plan.key_header.is_some() && !carried {
             self.engine.meters.keyless();
             return Ok(self.pass_listed(&plan, params, request));
+        }
+        // Another hop with our namespace has claimed this very address: we would meet its claim and answer "in flight" to
+        // ourselves for ever (protocol 2).
+        let hops = request.headers().get_all(HOP_HEADER);
+        if hops.iter().any(|hop| hop.as_bytes() == self.engine.contract.namespace.as_str().as_bytes()) {
+            tracing::error!(namespace = %self.engine.contract.namespace, "a hop in front of this one has the same namespace; give each its own");
+            return Err(Code::NamespaceCollision);
         }
         // A switch of protocols cannot be replayed, and what follows it cannot be fingerprinted.
         if request.headers().contains_key(header::UPGRADE) {

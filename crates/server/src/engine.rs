@@ -243,6 +243,13 @@ impl Engine {
         Ok(changed)
     }
 
+    /// Shows how many records are in each state. A store that cannot count now leaves the last count standing.
+    pub(crate) async fn count_records(&self) {
+        if let Ok(census) = self.store.census().await {
+            self.meters.records(census);
+        }
+    }
+
     async fn maintain(&self, address: &Address, record: &Record, now: Wall) -> Result<bool, StoreError> {
         match upkeep(record, now) {
             Upkeep::Leave => Ok(false),

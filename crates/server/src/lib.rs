@@ -28,7 +28,7 @@ mod scope;
 mod status;
 mod waiters;
 
-pub use admit::TimeLeft;
+pub use admit::{FENCE_HEADER, HOP_HEADER, TimeLeft};
 pub use body::{Body, BoxError};
 pub use guard::{Guarded, NoUpstreamAnswer};
 pub use inquire::{Inquire, InquireFuture, NoAnswer};

@@ -8,6 +8,7 @@ use retrysafe_core::{
     codes::Code,
     record::Record,
 };
+use retrysafe_store::Census;
 
 /// Every metric of the layer.
 pub(crate) struct Meters {
@@ -29,6 +30,9 @@ pub(crate) struct Meters {
     unsafe_keys: Counter,
     panics: Counter,
     open_failures: Counter,
+    in_flight: Gauge,
+    uncertain_now: Gauge,
+    completed: Gauge,
     running: Gauge,
     run_seconds: Histogram,
 }
@@ -69,6 +73,9 @@ impl Meters {
             unsafe_keys: counter!("retrysafe_keys_on_unsafe_endpoints_total"),
             panics: counter!("retrysafe_handler_panics_total"),
             open_failures: counter!("retrysafe_unguarded_by_outage_total"),
+            in_flight: gauge!("retrysafe_records", "state" => "in_flight"),
+            uncertain_now: gauge!("retrysafe_records", "state" => "uncertain"),
+            completed: gauge!("retrysafe_records", "state" => "completed"),
             running: gauge!("retrysafe_running"),
             run_seconds: histogram!("retrysafe_run_seconds"),
         }
@@ -103,6 +110,14 @@ impl Meters {
         {
             counter.increment(1);
         }
+    }
+
+    /// Counts are far below 2^53, where a double is exact.
+    #[allow(clippy::cast_precision_loss)]
+    pub(crate) fn records(&self, census: Census) {
+        self.in_flight.set(census.in_flight as f64);
+        self.uncertain_now.set(census.uncertain as f64);
+        self.completed.set(census.completed as f64);
     }
 
     pub(crate) fn replayed(&self) {

@@ -75,6 +75,7 @@ impl Retrysafe {
     /// in each process; several do no harm.
     pub async fn upkeep(&self, stop: CancellationToken) {
         loop {
+            self.guard.engine.count_records().await;
             let pause = match self.guard.engine.upkeep(UPKEEP_BATCH).await {
                 Ok(changed) if changed >= UPKEEP_BATCH => Duration::ZERO,
                 Ok(_) => UPKEEP_PAUSE,

@@ -38,10 +38,14 @@ async fn k5_another_account_is_another_scope() {
 async fn a_contract_that_the_store_cannot_keep_is_refused_with_every_shortfall() {
     // Waiting for longer than clients wait, and a stored 503 that clients are told to retry: two errors, one answer.
     let text = support::CONTRACT.replace("client = { drop_stored_statuses = true }", "");
-    let endpoint = "[[endpoint]]\nmethod = \"POST\"\npath = \"/orders\"\nkey = \"required\"\nrecovery = \"atomic\"";
-    let contract = retrysafe_core::contract::Contract::parse(&format!("{text}\n{endpoint}"), "t.toml").unwrap();
+    let endpoint =
+        "[[endpoint]]\nmethod = \"POST\"\npath = \"/orders\"\nkey = \"required\"\nrecovery = \"atomic\"";
+    let contract =
+        retrysafe_core::contract::Contract::parse(&format!("{text}\n{endpoint}"), "t.toml").unwrap();
     let store = std::sync::Arc::new(retrysafe_store::memory::MemoryStore::new(Default::default()));
-    let Err(fault) = retrysafe_server::Retrysafe::builder(contract, store).build() else { panic!("it was built") };
+    let Err(fault) = retrysafe_server::Retrysafe::builder(contract, store).build() else {
+        panic!("it was built")
+    };
     let told = fault.to_string();
     for rule in ["stored_status_is_retried", "atomic_without_transactions"] {
         assert!(told.contains(rule), "{rule} is missing in:\n{told}");

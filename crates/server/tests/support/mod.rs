@@ -1,6 +1,6 @@
 //! A small keyed API behind the layer, and what it really did.
 
-#![allow(dead_code, unreachable_pub, missing_docs)]
+#![allow(dead_code, unreachable_pub, missing_docs, clippy::unwrap_used, clippy::panic)]
 
 use std::{
     sync::{
