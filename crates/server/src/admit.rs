@@ -11,16 +11,16 @@ use http_body::Body as HttpBody;
 use retrysafe_core::{
     address::{Account, Address, Key},
     codes::Code,
-    contract::{Carrier, Endpoint, KeyUse, Lookup, Params, Unlisted},
+    contract::{Endpoint, KeyUse, Lookup, Params, Unlisted},
     decide::Refusal,
-    key::{KeyDefect, KeyFault, parse_field, parse_header},
+    key::{KeyFault, parse_body, parse_header},
     record::ResourceId,
 };
 
 use crate::{
     body::{Body, BoxError, Collected, collect},
     guard::{Guard, Job},
-    plan::Plan,
+    plan::{KeyPlace, Plan},
 };
 
 /// Names the namespaces of the hops that a keyed request has passed. A gateway adds its own when it forwards.
@@ -88,7 +88,10 @@ impl Guard {
         B::Error: Into<BoxError>,
     {
         let endpoint = &plan.endpoint;
-        let carried = plan.key_header.as_ref().is_some_and(|name| request.headers().contains_key(name));
+        let (in_header, carried) = match &plan.key_place {
+            KeyPlace::Header(name) => (true, request.headers().contains_key(name)),
+            KeyPlace::Body(_) => (false, false),
+        };
         if let KeyUse::Unsafe { .. } = endpoint.key {
             if carried {
                 self.engine.meters.key_on_unsafe();
@@ -96,7 +99,7 @@ impl Guard {
             return Ok(self.pass_listed(&plan, params, request));
         }
         let optional = endpoint.key == KeyUse::Optional;
-        if optional && plan.key_header.is_some() && !carried {
+        if optional && in_header && !carried {
             self.engine.meters.keyless();
             return Ok(self.pass_listed(&plan, params, request));
         }
@@ -114,12 +117,12 @@ impl Guard {
 
         let (mut parts, body) = request.into_parts();
         let account = plan.account.account(&parts).map_err(|_| Code::ScopeMissing)?;
-        let header_key = match &plan.key_header {
-            Some(name) => {
+        let header_key = match &plan.key_place {
+            KeyPlace::Header(name) => {
                 let lines = parts.headers.get_all(name).iter().map(http::HeaderValue::as_bytes);
                 Some(parse_header(lines, &endpoint.key_rules).map_err(KeyFault::code)?)
             }
-            None => None,
+            KeyPlace::Body(_) => None,
         };
         if let Some(left) = time_left(&parts.headers, self.engine.contract.client.deadline_header.as_deref())
         {
@@ -136,9 +139,9 @@ impl Guard {
             // The client went away in the middle of its request: nobody reads this, and nothing was claimed.
             Err(_) => return Ok(Admitted::Answer(status_only(StatusCode::BAD_REQUEST))),
         };
-        let key = match (header_key, &endpoint.carrier) {
+        let key = match (header_key, &plan.key_place) {
             (Some(key), _) => key,
-            (None, Carrier::BodyField(pointer)) => match body_key(&body, pointer, endpoint) {
+            (None, KeyPlace::Body(pointer)) => match parse_body(&body, pointer, &endpoint.key_rules) {
                 Err(KeyFault::Missing) if optional => {
                     self.engine.meters.keyless();
                     let request = Request::from_parts(parts, Body::full(body));
@@ -146,7 +149,7 @@ impl Guard {
                 }
                 other => other.map_err(KeyFault::code)?,
             },
-            (None, Carrier::Header(_)) => return Err(Code::KeyMissing),
+            (None, KeyPlace::Header(_)) => return Err(Code::KeyMissing),
         };
         Ok(Admitted::Keyed(Box::new(Job {
             address: self.address(account, key),
@@ -200,16 +203,6 @@ where
     B::Error: Into<BoxError>,
 {
     Admitted::Pass { request: request.map(Body::stream), ends: None }
-}
-
-/// The key in a JSON body. A body that is not JSON has no such field.
-fn body_key(body: &Bytes, pointer: &str, endpoint: &Endpoint) -> Result<Key, KeyFault> {
-    let document: serde_json::Value = serde_json::from_slice(body).map_err(|_| KeyFault::Missing)?;
-    match document.pointer(pointer) {
-        Some(serde_json::Value::String(text)) => parse_field(text, &endpoint.key_rules),
-        None | Some(serde_json::Value::Null) => Err(KeyFault::Missing),
-        Some(_) => Err(KeyFault::Malformed(KeyDefect::NotText)),
-    }
 }
 
 fn ended_resource(endpoint: &Endpoint, params: &Params) -> Option<ResourceId> {

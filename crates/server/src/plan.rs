@@ -1,7 +1,10 @@
 //! An endpoint of the contract, prepared for requests: names parsed, keys read, nothing left to look up.
 
 use http::{HeaderMap, HeaderName};
-use retrysafe_core::contract::{Carrier, Endpoint};
+use retrysafe_core::{
+    contract::{Carrier, Endpoint},
+    pointer::JsonPointer,
+};
 
 use crate::scope::{AccountSource, ScopeFault, header_name};
 
@@ -9,21 +12,29 @@ use crate::scope::{AccountSource, ScopeFault, header_name};
 pub(crate) struct Plan {
     pub(crate) endpoint: Endpoint,
     pub(crate) account: AccountSource,
-    /// The key's header; `None` when the key is in the body.
-    pub(crate) key_header: Option<HeaderName>,
+    /// Where the key is.
+    pub(crate) key_place: KeyPlace,
     pub(crate) replay_marker: Option<HeaderName>,
     fingerprint_headers: Vec<HeaderName>,
 }
 
+/// The carrier of keys, parsed.
+pub(crate) enum KeyPlace {
+    Header(HeaderName),
+    Body(JsonPointer),
+}
+
 impl Plan {
     pub(crate) fn new(endpoint: &Endpoint) -> Result<Self, ScopeFault> {
-        let key_header = match &endpoint.carrier {
-            Carrier::Header(name) => Some(header_name(name)?),
-            Carrier::BodyField(_) => None,
+        let key_place = match &endpoint.carrier {
+            Carrier::Header(name) => KeyPlace::Header(header_name(name)?),
+            Carrier::BodyField(pointer) => {
+                KeyPlace::Body(pointer.parse().map_err(|_| ScopeFault::Pointer(pointer.clone()))?)
+            }
         };
         Ok(Self {
             account: AccountSource::new(&endpoint.scope, &endpoint.scope_headers)?,
-            key_header,
+            key_place,
             replay_marker: endpoint.replay_marker.as_deref().map(header_name).transpose()?,
             fingerprint_headers: endpoint
                 .fingerprint_headers

@@ -55,6 +55,9 @@ pub enum ScopeFault {
     /// A header name that is none.
     #[error("{0:?} is not a header name")]
     Header(String),
+    /// A JSON pointer that is none.
+    #[error("{0:?} is not a JSON pointer")]
+    Pointer(String),
     /// An algorithm that is not known.
     #[error("{0} is not a JWT algorithm; use RS256, ES256, EdDSA, HS256 or their longer forms")]
     Algorithm(String),
