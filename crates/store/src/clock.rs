@@ -118,7 +118,8 @@ impl ManualClock {
         });
     }
 
-    /// Another wall clock of the same machine, `ahead` of this one now; the two move apart from here on.
+    /// Another wall clock of the same machine, `ahead` of this one's. From here on each is
+    /// moved by itself.
     pub fn skewed(&self, ahead: Duration) -> Self {
         let mut reading = self.read();
         reading.wall = reading.wall.plus(ahead);
@@ -167,6 +168,12 @@ impl TimeKeeper {
                 Err(StoreError::with_source(ErrorKind::ClockJumped, "reading the clock", Jumped(jump)))
             }
         }
+    }
+
+    /// Takes over a mark that another process, or an earlier run, has stored.
+    pub(crate) fn learn(&self, stored: Mark) {
+        let mut mark = self.mark.lock().unwrap_or_else(PoisonError::into_inner);
+        *mark = Some(mark.map_or(stored, |own| own.latest(stored)));
     }
 
     /// Takes the clock as it is, after a person has looked.
