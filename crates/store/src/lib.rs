@@ -14,6 +14,8 @@ pub mod conformance;
 mod error;
 #[cfg(feature = "memory")]
 pub mod memory;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 
 use std::{future::Future, pin::Pin};
 

@@ -1,0 +1,121 @@
+//! The tables, and opening a file that may be anything.
+//!
+//! One table keyed by address (protocol 5: not partitioned), one row of everything else. Address columns are blobs:
+//! bytes are compared as bytes, whatever a collation may think (F16). The columns beside `data` exist to be searched;
+//! what is true is the encoded record.
+
+use std::{path::Path, time::Duration};
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
+
+use super::{OpenError, SqliteOptions};
+
+/// The layout this build writes. A file with a later one is refused.
+const SCHEMA: i64 = 1;
+
+/// Marks the file as a store of ours, so that no other database is ever mistaken for one: "rsf1".
+const APPLICATION_ID: i64 = 0x7273_6631;
+
+/// Statements kept compiled, more than there are.
+const STATEMENT_CACHE: usize = 32;
+
+/// Page cache of the writer, in KiB. Readers share the operating system's.
+const WRITER_CACHE_KIB: i64 = 32 * 1024;
+
+const TABLES: &str = "
+    CREATE TABLE meta (
+        only          INTEGER PRIMARY KEY CHECK (only = 1),
+        schema        INTEGER NOT NULL,
+        fence         INTEGER NOT NULL,
+        clock_ms      INTEGER,
+        clock_boot    BLOB,
+        clock_boot_ns INTEGER,
+        in_flight     INTEGER NOT NULL,
+        uncertain     INTEGER NOT NULL,
+        completed     INTEGER NOT NULL
+    ) STRICT;
+    INSERT INTO meta VALUES (1, 1, 0, NULL, NULL, NULL, 0, 0, 0);
+    CREATE TABLE record (
+        id        INTEGER PRIMARY KEY,
+        namespace BLOB NOT NULL,
+        account   BLOB NOT NULL,
+        key       BLOB NOT NULL,
+        status    BLOB NOT NULL,
+        state     INTEGER NOT NULL,
+        due       INTEGER,
+        resource  BLOB,
+        data      BLOB NOT NULL
+    ) STRICT;
+    CREATE UNIQUE INDEX record_address ON record (namespace, account, key);
+    CREATE INDEX record_status ON record (status);
+    CREATE INDEX record_due ON record (state, due);
+    CREATE INDEX record_resource ON record (namespace, account, resource) WHERE resource IS NOT NULL;
+";
+
+/// A connection to `options.path`, made if it is not there.
+pub(super) fn connect(options: &SqliteOptions) -> Result<Connection, OpenError> {
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = match &options.vfs {
+        Some(vfs) => Connection::open_with_flags_and_vfs(&options.path, flags, vfs.as_str()),
+        None => Connection::open_with_flags(&options.path, flags),
+    };
+    let connection = connection.map_err(|error| OpenError::of(&options.path, error))?;
+    connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE);
+    connection.busy_timeout(options.busy_timeout).map_err(|error| OpenError::of(&options.path, error))?;
+    Ok(connection)
+}
+
+/// Makes `connection` the writer's, and the file a store. The caller has the turn.
+pub(super) fn prepare(connection: &mut Connection, options: &SqliteOptions) -> Result<(), OpenError> {
+    let path = &options.path;
+    let failed = |error| OpenError::of(path, error);
+    refuse_another_database(connection, path)?;
+    let journal: String =
+        connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(failed)?;
+    if journal != "wal" {
+        return Err(OpenError::NoWal { path: path.clone() });
+    }
+    connection.pragma_update(None, "synchronous", options.synchronous.pragma()).map_err(failed)?;
+    connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB).map_err(failed)?;
+    // The store checkpoints by itself, off the path of the commits.
+    connection.pragma_update(None, "wal_autocheckpoint", 0).map_err(failed)?;
+
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+    let tables: i64 =
+        transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(failed)?;
+    if tables == 0 {
+        transaction.execute_batch(TABLES).map_err(failed)?;
+        transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(failed)?;
+    }
+    let schema: Option<i64> =
+        transaction.query_row("SELECT schema FROM meta", [], |row| row.get(0)).optional().map_err(failed)?;
+    match schema {
+        Some(SCHEMA) => transaction.commit().map_err(failed),
+        Some(found) => Err(OpenError::Schema { path: path.clone(), found, known: SCHEMA }),
+        None => Err(OpenError::NotAStore { path: path.clone() }),
+    }
+}
+
+/// How long a reader waits for a lock. In WAL mode readers wait for nobody, but for the moment in which a file is
+/// recovered after a crash.
+const READER_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Makes `connection` one that reads only.
+pub(super) fn prepare_reader(connection: &Connection, path: &Path) -> Result<(), OpenError> {
+    let failed = |error| OpenError::of(path, error);
+    connection.busy_timeout(READER_PATIENCE).map_err(failed)?;
+    connection.pragma_update(None, "query_only", true).map_err(failed)
+}
+
+/// Before anything is changed: a file that another program made is left as it is.
+fn refuse_another_database(connection: &Connection, path: &Path) -> Result<(), OpenError> {
+    let failed = |error| OpenError::of(path, error);
+    let id: i64 = connection.query_row("PRAGMA application_id", [], |row| row.get(0)).map_err(failed)?;
+    let tables: i64 =
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(failed)?;
+    if id != APPLICATION_ID && (id != 0 || tables > 0) {
+        return Err(OpenError::NotAStore { path: path.to_owned() });
+    }
+    Ok(())
+}
