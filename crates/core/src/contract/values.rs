@@ -41,7 +41,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, Wrong> {
 }
 
 /// A duration as a contract writes it: the largest unit that keeps it whole.
-pub(super) fn show(time: Duration) -> String {
+pub fn show(time: Duration) -> String {
     const UNITS: [(u128, &str); 5] =
         [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")];
     let ms = time.as_millis();
