@@ -5,4 +5,13 @@
 //! promise the proxy makes: **one call is at most one send**. It never retries, so a claim that was won once
 //! cannot become two requests on the upstream's wire.
 
+//!
+//! [`Gateway`] is the two put together.
+
+mod gateway;
+mod handover;
 pub mod proxy;
+mod questions;
+
+pub use gateway::{Answering, Ended, Front, Gateway, GatewayFault, GatewayOptions};
+pub use handover::FENCE_HEADER;

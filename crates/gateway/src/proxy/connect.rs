@@ -22,7 +22,7 @@ pub struct Upstream {
     pub(super) authority: Authority,
     /// Without the closing slash; empty for most.
     base: String,
-    pub(super) host: HeaderValue,
+    host: HeaderValue,
 }
 
 /// The upstream's URL cannot be used.
@@ -73,6 +73,11 @@ impl std::fmt::Display for Upstream {
 }
 
 impl Upstream {
+    /// Its authority as a `Host` field.
+    pub(crate) fn host(&self) -> &HeaderValue {
+        &self.host
+    }
+
     /// The absolute form of a request's target. `None` if the target has no path this upstream could serve.
     pub(super) fn target(&self, uri: Uri) -> Option<Uri> {
         let mut parts = uri.into_parts();

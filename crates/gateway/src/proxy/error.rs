@@ -131,7 +131,7 @@ impl ProxyError {
 
     /// The problem (RFC 9457) a client reads, with [`Sent`] as an extension. `retryable` speaks for a request
     /// without a key: a request that may have been seen is not safe to send again by itself.
-    pub(super) fn answer<B: From<Bytes>>(&self) -> Response<B> {
+    pub(crate) fn answer<B: From<Bytes>>(&self) -> Response<B> {
         let (status, title) = match self {
             Self::Refused(refusal) => refusal.answer(),
             Self::Unreachable(_) | Self::NotWritten(_) => {

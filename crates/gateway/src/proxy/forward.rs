@@ -105,8 +105,8 @@ impl Shared {
             None => parts.headers.get(HOST).cloned(),
         };
         let seen = match self.options.host {
-            HostHeader::Preserve => host.clone().unwrap_or_else(|| self.upstream.host.clone()),
-            HostHeader::Upstream => self.upstream.host.clone(),
+            HostHeader::Preserve => host.clone().unwrap_or_else(|| self.upstream.host().clone()),
+            HostHeader::Upstream => self.upstream.host().clone(),
         };
         let from = headers::From {
             address: peer.map(Peer::text),

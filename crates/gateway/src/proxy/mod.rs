@@ -28,7 +28,7 @@ mod serve;
 
 pub use body::{BodyError, Inbound, TimedBody};
 pub use connect::{Upstream, UpstreamError};
-pub use error::{ProxyError, Sent};
+pub use error::{ProxyError, Refusal, Sent};
 pub use forward::{Forward, Proxy, ProxyBody, UpstreamTimeout};
 pub use options::{HostHeader, ProxyOptions, ServeOptions, UpstreamProtocol};
 pub use serve::{Drained, Peer, serve};

@@ -1,0 +1,250 @@
+//! The whole gateway: admission, the layer, the proxy behind it, and the work that goes on beside requests.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use http::{HeaderName, Request, Response};
+use pin_project_lite::pin_project;
+use retrysafe_core::contract::{Carrier, Contract, Scope};
+use retrysafe_core::fingerprint::FingerprintKeys;
+use retrysafe_server::{Body, BuildFault, Place, Retrysafe, RetrysafeService};
+use retrysafe_store::Store;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::handover::{Arrived, FENCE_HEADER, Handover};
+use crate::proxy::{
+    self, Drained, Inbound, Peer, Proxy, ProxyError, ProxyOptions, ServeOptions, Upstream, UpstreamError,
+    headers,
+};
+use crate::questions::Questions;
+
+/// How long detached requests may go on after the last connection has ended. Longer than one upstream timeout would
+/// only delay a restart: their leases decide after that.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How a gateway is set up, beyond its contract.
+#[derive(Clone, Debug)]
+pub struct GatewayOptions {
+    /// Towards the upstream. Key fields, protected fields, trusted peers and the answer timeout are taken from the
+    /// contract and added to what is here.
+    pub proxy: ProxyOptions,
+    /// Towards the clients.
+    pub serve: ServeOptions,
+    /// 30 s for requests that are still running when their connections have ended.
+    pub drain_timeout: Duration,
+}
+
+impl Default for GatewayOptions {
+    fn default() -> Self {
+        Self { proxy: ProxyOptions::default(), serve: ServeOptions::default(), drain_timeout: DRAIN_TIMEOUT }
+    }
+}
+
+/// Why a gateway could not be set up.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GatewayFault {
+    /// The upstream, or TLS towards it.
+    #[error(transparent)]
+    Upstream(#[from] UpstreamError),
+    /// The layer: keys, scopes.
+    #[error(transparent)]
+    Layer(#[from] BuildFault),
+    /// An endpoint's identity is set by an application, and there is none here.
+    #[error(
+        "endpoint {0}: scope source \"application\" needs an application around the layer; at the gateway use \"jwt\", \"trusted_header\" or \"api_key\""
+    )]
+    ApplicationScope(String),
+}
+
+/// How a gateway ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// The clients' connections.
+    pub connections: Drained,
+    /// Requests that were still running; their leases decide what becomes of their keys.
+    pub running: usize,
+}
+
+/// A reverse proxy with the layer in front. Cheap to clone; clones share everything.
+#[derive(Clone)]
+pub struct Gateway {
+    layer: Retrysafe,
+    front: Front,
+    options: Arc<GatewayOptions>,
+}
+
+impl Gateway {
+    /// A gateway that enforces `contract` in front of `upstream`, which need not be there yet. Without `keys` a
+    /// fingerprint key is drawn at random, which fits only a store that does not outlive the process.
+    ///
+    /// # Errors
+    /// A scope, a key or TLS cannot be set up.
+    pub fn new(
+        contract: impl Into<Arc<Contract>>,
+        store: Arc<dyn Store>,
+        keys: Option<FingerprintKeys>,
+        upstream: Upstream,
+        mut options: GatewayOptions,
+    ) -> Result<Self, GatewayFault> {
+        let contract = contract.into();
+        learn(&mut options.proxy, &contract)?;
+        let key_headers: Arc<[HeaderName]> = options.proxy.key_headers.clone().into();
+        let questions = Questions {
+            key_headers: options.proxy.key_headers.clone(),
+            answer_bytes_max: contract
+                .endpoints
+                .iter()
+                .map(|e| e.limits.response_body_max)
+                .max()
+                .unwrap_or(0),
+            host: upstream.host().clone(),
+            proxy: Proxy::new(upstream, options.proxy.clone())?,
+        };
+        let handover = Handover::new(questions.proxy.clone(), Arc::clone(&contract));
+        let mut builder =
+            Retrysafe::builder(contract, store).place(Place::Gateway).inquire(Arc::new(questions));
+        if let Some(keys) = keys {
+            builder = builder.fingerprint_keys(keys);
+        }
+        let layer = builder.build()?;
+        let front = Front { guarded: layer.layer(handover), key_headers };
+        Ok(Self { layer, front, options: Arc::new(options) })
+    }
+
+    /// The layer, for its store and contract.
+    #[must_use]
+    pub fn layer(&self) -> &Retrysafe {
+        &self.layer
+    }
+
+    /// The gateway as a service, for one's own server.
+    #[must_use]
+    pub fn service(&self) -> Front {
+        self.front.clone()
+    }
+
+    /// Serves on `listener` and does the upkeep, until `shutdown`; then drains connections, and after them the
+    /// requests that nobody waits for any more.
+    pub async fn serve(&self, listener: TcpListener, shutdown: CancellationToken) -> Ended {
+        let stop_upkeep = CancellationToken::new();
+        let upkeep = tokio::spawn({
+            let (layer, stop) = (self.layer.clone(), stop_upkeep.clone());
+            async move { layer.upkeep(stop).await }
+        });
+        let connections = proxy::serve(listener, self.service(), self.options.serve.clone(), shutdown).await;
+        let running = self.layer.drain(self.options.drain_timeout).await;
+        stop_upkeep.cancel();
+        if upkeep.await.is_err() {
+            tracing::error!("upkeep ended by a panic");
+        }
+        Ended { connections, running }
+    }
+}
+
+/// What the proxy has to know of the contract: which fields no `Connection` option may take away, whom to trust with
+/// forwarded addresses, how long to wait.
+fn learn(options: &mut ProxyOptions, contract: &Contract) -> Result<(), GatewayFault> {
+    let mut key_headers = Vec::new();
+    for endpoint in &contract.endpoints {
+        if let Carrier::Header(name) = &endpoint.carrier {
+            key_headers.extend(HeaderName::try_from(name.as_str()));
+        }
+        let scope = match &endpoint.scope {
+            Scope::Jwt(jwt) => Some(&jwt.header),
+            Scope::TrustedHeader { header, .. } | Scope::ApiKey { header, .. } => Some(header),
+            Scope::Application => return Err(GatewayFault::ApplicationScope(endpoint.name.to_string())),
+            Scope::Anonymous => None,
+        };
+        let selecting = endpoint.scope_headers.iter().chain(&endpoint.fingerprint_headers);
+        let protected = scope.into_iter().chain(selecting);
+        options
+            .protected_headers
+            .extend(protected.filter_map(|name| HeaderName::try_from(name.as_str()).ok()));
+        if let Scope::TrustedHeader { peers, .. } = &endpoint.scope {
+            options.trusted_peers.extend(peers);
+        }
+    }
+    if !key_headers.is_empty() {
+        options.key_headers = key_headers;
+    }
+    let deadline = contract.client.deadline_header.as_deref();
+    options.protected_headers.extend(deadline.and_then(|name| HeaderName::try_from(name).ok()));
+    for names in [&mut options.key_headers, &mut options.protected_headers] {
+        names.sort_by(|a, b| a.as_str().cmp(b.as_str()));
+        names.dedup();
+    }
+    options.trusted_peers.sort();
+    options.trusted_peers.dedup();
+    options.response_timeout = contract.answer_timeout;
+    Ok(())
+}
+
+/// The gateway's service: refuses what may not be forwarded before anything is claimed for it, then the layer.
+#[derive(Clone)]
+pub struct Front {
+    guarded: RetrysafeService<Handover>,
+    key_headers: Arc<[HeaderName]>,
+}
+
+impl Service<Request<Inbound>> for Front {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Answering;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Service::<Request<Inbound>>::poll_ready(&mut self.guarded, cx)
+    }
+
+    fn call(&mut self, mut request: Request<Inbound>) -> Answering {
+        let admitted = headers::admit(
+            request.method(),
+            request.uri(),
+            request.version(),
+            request.headers(),
+            &self.key_headers,
+        );
+        if let Err(refusal) = admitted {
+            return Answering::Refused { answer: Some(ProxyError::Refused(refusal).answer()) };
+        }
+        request.headers_mut().remove(FENCE_HEADER);
+        if let Some(peer) = request.extensions().get::<Peer>().map(|peer| peer.address().ip()) {
+            request.extensions_mut().insert(retrysafe_server::Peer(peer));
+        }
+        request.extensions_mut().insert(Arrived(Instant::now()));
+        Answering::Guarded { answering: self.guarded.call(request) }
+    }
+}
+
+pin_project! {
+    /// An answer on its way.
+    #[project = Projected]
+    #[allow(missing_docs)] // the macro cannot hide the fields of an enum
+    pub enum Answering {
+        #[doc(hidden)]
+        Guarded { #[pin] answering: <RetrysafeService<Handover> as Service<Request<Inbound>>>::Future },
+        #[doc(hidden)]
+        Refused { answer: Option<Response<Body>> },
+    }
+}
+
+impl Future for Answering {
+    type Output = Result<Response<Body>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project() {
+            Projected::Guarded { answering } => answering.poll(cx),
+            // Polled once more than allowed, there is nothing left to give.
+            Projected::Refused { answer } => {
+                answer.take().map_or(Poll::Pending, |answer| Poll::Ready(Ok(answer)))
+            }
+        }
+    }
+}

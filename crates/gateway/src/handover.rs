@@ -1,0 +1,139 @@
+//! Between layer and proxy: what a claimed request carries to the upstream, and what the layer is told came back.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+use pin_project_lite::pin_project;
+use retrysafe_core::address::Key;
+use retrysafe_core::contract::{Carrier, Contract, Lookup};
+use retrysafe_core::key::KeySyntax;
+use retrysafe_server::{Body, Guarded, NoUpstreamAnswer, TimeLeft};
+use tower_service::Service;
+
+use crate::proxy::{Forward, Proxy, ProxyBody, Sent};
+
+/// The request field that carries the claim's fence, for an upstream or a probe that compares it (protocol 22). What
+/// a client sends under this name is removed.
+pub const FENCE_HEADER: HeaderName = HeaderName::from_static("retrysafe-fence");
+
+/// When a request reached the gateway: the deadline it carries is relative to that.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrived(pub(crate) Instant);
+
+/// The proxy as the layer's inner service.
+#[derive(Clone)]
+pub(crate) struct Handover {
+    proxy: Proxy<Body>,
+    contract: Arc<Contract>,
+    deadline_header: Option<HeaderName>,
+}
+
+impl Handover {
+    pub(crate) fn new(proxy: Proxy<Body>, contract: Arc<Contract>) -> Self {
+        let deadline_header =
+            contract.client.deadline_header.as_deref().and_then(|name| HeaderName::try_from(name).ok());
+        Self { proxy, contract, deadline_header }
+    }
+
+    fn dress(&self, request: &mut Request<Body>) {
+        if let Some(Guarded { fence, address }) = request.extensions().get().cloned() {
+            if let Lookup::Endpoint(endpoint, _) =
+                self.contract.find(request.method().as_str(), request.uri().path())
+                && let Carrier::Header(name) = &endpoint.carrier
+            {
+                spell_key(request.headers_mut(), name, address.key(), endpoint.key_rules.syntax);
+            }
+            if let Ok(fence) = HeaderValue::try_from(fence.to_string()) {
+                request.headers_mut().insert(FENCE_HEADER, fence);
+            }
+        }
+        if let (Some(name), Some(TimeLeft(left))) =
+            (&self.deadline_header, request.extensions().get().copied())
+        {
+            let gone = request.extensions().get::<Arrived>().map_or(Duration::ZERO, |at| at.0.elapsed());
+            let left = u64::try_from(left.saturating_sub(gone).as_millis()).unwrap_or(u64::MAX);
+            request.headers_mut().insert(name, HeaderValue::from(left));
+        }
+    }
+}
+
+/// One key has one spelling towards the upstream. A client may quote its key on one attempt and not on the next (K1);
+/// an upstream that de-duplicates by the field's bytes, or answers a probe for them, would take that for two keys.
+fn spell_key(headers: &mut HeaderMap, name: &str, key: &Key, syntax: KeySyntax) {
+    let text = key.as_str();
+    // A bare key can hold neither; one that does came quoted, and only quotes can carry it on.
+    let needs_quotes = syntax == KeySyntax::Strict || text.contains(['"', ',', ' ', '\\']);
+    let spelled = if needs_quotes {
+        format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+    } else {
+        text.to_owned()
+    };
+    if let (Ok(name), Ok(mut value)) = (HeaderName::try_from(name), HeaderValue::try_from(spelled)) {
+        value.set_sensitive(true);
+        headers.insert(name, value);
+    }
+}
+
+impl Service<Request<Body>> for Handover {
+    type Response = Response<ProxyBody>;
+    type Error = Infallible;
+    type Future = HandedOver;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> HandedOver {
+        self.dress(&mut request);
+        HandedOver { forward: self.proxy.call(request) }
+    }
+}
+
+pin_project! {
+    /// A handed-over request on its way.
+    pub(crate) struct HandedOver {
+        #[pin]
+        forward: Forward,
+    }
+}
+
+impl Future for HandedOver {
+    type Output = Result<Response<ProxyBody>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Ok(mut response) = ready!(self.project().forward.poll(cx));
+        let verdict = response.extensions().get::<Sent>().map(|sent| match sent {
+            Sent::Nothing => NoUpstreamAnswer::NotSent,
+            Sent::Unknown => NoUpstreamAnswer::Lost,
+        });
+        if let Some(verdict) = verdict {
+            response.extensions_mut().insert(verdict);
+        }
+        Poll::Ready(Ok(response))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn k1_every_spelling_of_a_key_goes_on_as_one() {
+        let name = HeaderName::from_static("idempotency-key");
+        let spelled = |key: &str, syntax| {
+            let mut headers = HeaderMap::new();
+            headers.insert(name.clone(), HeaderValue::from_static("as it came"));
+            spell_key(&mut headers, "idempotency-key", &Key::trusted(key).unwrap(), syntax);
+            headers[&name].to_str().unwrap().to_owned()
+        };
+        assert_eq!(spelled("a-1", KeySyntax::Lenient), "a-1");
+        assert_eq!(spelled("a-1", KeySyntax::Strict), "\"a-1\"");
+        assert_eq!(spelled("a, b", KeySyntax::Lenient), "\"a, b\"");
+        assert_eq!(spelled(r#"a"\b"#, KeySyntax::Strict), r#""a\"\\b""#);
+    }
+}
