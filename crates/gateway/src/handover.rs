@@ -63,11 +63,13 @@ impl Handover {
 }
 
 /// One key has one spelling towards the upstream. A client may quote its key on one attempt and not on the next (K1);
-/// an upstream that de-duplicates by the field's bytes, or answers a probe for them, would take that for two keys.
+/// an upstream that de-duplicates by the field's bytes would take that for two keys. Under lenient syntax the spelling
+/// is the key's own text, because that is also what a probe asks for: an upstream that kept `"a b"` with its quotes
+/// would call `a b` absent.
 fn spell_key(headers: &mut HeaderMap, name: &str, key: &Key, syntax: KeySyntax) {
     let text = key.as_str();
-    // A bare key can hold neither; one that does came quoted, and only quotes can carry it on.
-    let needs_quotes = syntax == KeySyntax::Strict || text.contains(['"', ',', ' ', '\\']);
+    // Blanks at the ends are not part of a field's value, so only quotes can carry them.
+    let needs_quotes = syntax == KeySyntax::Strict || text.trim() != text;
     let spelled = if needs_quotes {
         format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
     } else {
@@ -133,7 +135,8 @@ mod tests {
         };
         assert_eq!(spelled("a-1", KeySyntax::Lenient), "a-1");
         assert_eq!(spelled("a-1", KeySyntax::Strict), "\"a-1\"");
-        assert_eq!(spelled("a, b", KeySyntax::Lenient), "\"a, b\"");
+        assert_eq!(spelled("a, b", KeySyntax::Lenient), "a, b");
+        assert_eq!(spelled(" a", KeySyntax::Lenient), "\" a\"");
         assert_eq!(spelled(r#"a"\b"#, KeySyntax::Strict), r#""a\"\\b""#);
     }
 }
