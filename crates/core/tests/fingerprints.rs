@@ -481,6 +481,14 @@ fn raw_bodies_are_compared_by_type_and_bytes() {
     assert_eq!(typed(octets, b"a", None, b"a"), Match::Different);
     assert_eq!(typed(Some("text/csv"), b"a", Some("text/plain"), b"a"), Match::Different);
     assert_eq!(typed(Some("Text/CSV ; A=1"), b"a", Some("text/csv;a=1"), b"a"), Match::Same);
+    let rules = BodyRules::default();
+    let plain = post(octets, b"a", &rules);
+    for encoding in ["br", "gzip", "gzip, gzip"] {
+        let packed = FingerprintInput { content_encoding: Some(encoding), ..plain };
+        assert_eq!(compare(&plain, &packed), Match::Different, "{encoding}");
+        let zstd = FingerprintInput { content_encoding: Some("zstd"), ..plain };
+        assert_eq!(compare(&packed, &zstd), Match::Different, "{encoding}");
+    }
     assert_eq!(typed(Some("no type"), b"a", Some("no-type"), b"a"), Match::Different);
     assert_eq!(typed(Some("text/csv; a=1 b=2"), b"a", Some("text/csv; a=1; b=2"), b"a"), Match::Different);
 }

@@ -153,7 +153,9 @@ fn k3_bytes_outside_printable_ascii_are_refused() {
 
 #[test]
 fn k3_damaged_quoting_is_refused_not_repaired() {
-    for sent in ["\"", "\"unterminated", "\"a\"x", "\"a\" x", "\"a\\nb\"", "\"a\\", "\"a\"\"b\""] {
+    for sent in
+        ["\"", "\"unterminated", "\"a\"x", "\"a\" x", "\"a\\nb\"", "\"a\\", "\"a\"\"b\"", "\"a\\\", b\" x"]
+    {
         for rules in [LENIENT, STRICT] {
             assert_eq!(one(sent, &rules), malformed(KeyDefect::BadQuoting), "{sent}");
         }
@@ -291,6 +293,20 @@ fn sf_all_634_values_give_this_key_or_are_refused() {
         keys += usize::from(seen.is_ok());
     }
     assert_eq!(keys, 97, "101 strings, without a list, an empty one and two blank ones");
+}
+
+/// Strings that RFC 9651 cannot write down could not be handed on under the same name, so they are no keys.
+#[test]
+fn sf_strings_that_cannot_be_written_are_no_keys() {
+    let cases = vectors("sf/serialise-string.json");
+    let cases = cases.as_array().unwrap();
+    assert_eq!(cases.len(), 33);
+    for case in cases {
+        assert_eq!(case["must_fail"], true, "{}", case["name"]);
+        let text = case["expected"][0].as_str().unwrap();
+        assert!(Key::trusted(text).is_err(), "{}", case["name"]);
+        assert!(parse_field(text, &LENIENT).is_err(), "{}", case["name"]);
+    }
 }
 
 /// What the draft and the market send, with the decision taken for each: under Lenient, then under Strict.

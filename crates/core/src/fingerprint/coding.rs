@@ -45,3 +45,15 @@ fn bounded(decoder: impl Read, max: usize) -> Option<Vec<u8>> {
     decoder.take((max as u64).saturating_add(1)).read_to_end(&mut plain).ok()?;
     (plain.len() <= max).then_some(plain)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f17_unpacking_without_end_stops_at_the_bound() {
+        assert_eq!(bounded(std::io::repeat(b'x'), 1000), None);
+        assert_eq!(bounded(std::io::repeat(b'x').take(1001), 1000), None);
+        assert_eq!(bounded(std::io::repeat(b'x').take(1000), 1000).map(|plain| plain.len()), Some(1000));
+    }
+}

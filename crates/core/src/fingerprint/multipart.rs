@@ -143,6 +143,17 @@ mod tests {
     }
 
     #[test]
+    fn f10_header_lines_that_readers_split_differently_are_irregular() {
+        let form = |head: &str| format!("--B\r\n{head}\r\n\r\nx\r\n--B--");
+        assert!(parts(form("n: v").as_bytes(), "B").is_some());
+        for head in
+            ["n: v\nm: w", "n: v\rm: w", "n: v\0", "n: v\r\n folded", "n : v", ": v", "n", "n: v\r\n--B"]
+        {
+            assert!(parts(form(head).as_bytes(), "B").is_none(), "{head:?}");
+        }
+    }
+
+    #[test]
     fn f10_counts_are_bounded() {
         let part = "--B\r\nn: v\r\n\r\n\r\n";
         let form = |count: usize| format!("{}--B--", part.repeat(count));

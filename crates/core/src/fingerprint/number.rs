@@ -4,8 +4,9 @@
 //! Here a number takes its RFC 8785 form only where that form has exactly the decimal value of the text that was sent.
 //! Otherwise its text stands for it, so those numbers are the same only when they are spelled the same.
 
-/// The longest run of digits that a double always holds exactly, and prints as it is.
-const PLAIN_DIGITS: usize = 15;
+/// RFC 8785 prints whole numbers of up to this many digits without an exponent. So one that was sent like that has either
+/// the same form, or another value than its form: its text stands for it either way.
+const PLAIN_DIGITS: usize = 21;
 
 /// A double prints with at most this many significant digits, so a number with more never equals its printed form.
 const MAX_SIGNIFICANT: usize = 17;
@@ -97,6 +98,7 @@ mod tests {
             ("100000000000000000000", &["1e20", "1E+20", "10.0e19"]),
             ("1e+21", &["1000000000000000000000", "1E21"]),
             ("1e-7", &["0.0000001", "0.00000010"]),
+            ("100000000000000000000", &["100000000000000000000.0"]),
             ("9007199254740992", &["9007199254740992.0", "9.007199254740992e15"]),
             ("5e-324", &["5e-324", "0.5e-323"]),
             ("1.7976931348623157e+308", &["17976931348623157e292"]),
@@ -113,6 +115,7 @@ mod tests {
         for text in [
             "9007199254740993",
             "18446744073709551617",
+            "1152921504606846976",
             "0.1000000000000000055511151231257827",
             "0.10000000000000001",
             "1e400",
