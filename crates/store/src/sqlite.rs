@@ -244,7 +244,7 @@ impl SqliteStore {
         T: Send + 'static,
         F: FnOnce(&mut Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
     {
-        let (job, answer) = Task::new(changes, work);
+        let (job, answer) = Task::of(changes, work);
         self.queue.push(job).await?;
         // The writer died with the job in hand: nobody knows how far it came (protocol 19).
         answer.await.unwrap_or_else(|_| Err(StoreError::new(ErrorKind::Unknown, "waiting for a commit")))

@@ -45,7 +45,7 @@ where
     F: FnOnce(&mut Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
 {
     /// A job, and where its answer will come.
-    pub(super) fn new(changes: Changes, work: F) -> (Box<dyn Job>, oneshot::Receiver<Result<T, StoreError>>) {
+    pub(super) fn of(changes: Changes, work: F) -> (Box<dyn Job>, oneshot::Receiver<Result<T, StoreError>>) {
         let (reply, answer) = oneshot::channel();
         (Box::new(Self { work: Some(work), changes, said: None, reply }), answer)
     }
