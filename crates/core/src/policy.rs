@@ -14,7 +14,7 @@
 use std::time::Duration;
 
 use crate::{
-    contract::{AnswerMatch, Endpoint, FailurePolicy, Keep, Scope},
+    contract::{AnswerMatch, Endpoint, Keep, Scope},
     record::{RecoveryClass, Uncertainty},
 };
 
@@ -104,20 +104,11 @@ pub fn settle(endpoint: &Endpoint, recovery: RecoveryClass, place: Place, answer
     {
         return hold;
     }
-    match &endpoint.failures {
-        _ if answer.status < 400 => window,
-        FailurePolicy::StoreAll => window,
-        FailurePolicy::ByClass(classes) => {
-            let class = classes.iter().find(|class| {
-                class.statuses.iter().any(|&(low, high)| (low..=high).contains(&answer.status))
-            });
-            match class.map_or(Keep::Window, |class| class.keep) {
-                Keep::Window => window,
-                Keep::For(replay) => Settlement::Store { replay },
-                Keep::Release => Settlement::Release,
-                Keep::Uncertain => hold,
-            }
-        }
+    match endpoint.failures.keep(answer.status) {
+        Keep::Window => window,
+        Keep::For(replay) => Settlement::Store { replay },
+        Keep::Release => Settlement::Release,
+        Keep::Uncertain => hold,
     }
 }
 

@@ -5,20 +5,17 @@ use std::time::Duration;
 use super::{Case, Finding, Offered, error, warning};
 use crate::{
     contract::{
-        model::{AnswerMatch, ClientPolicy, Contract, Endpoint, InFlightAnswer, Keep},
+        model::{ClientPolicy, Contract, Endpoint, InFlightAnswer},
         values::show,
     },
-    policy::Place,
+    policy::{Answer, Place, Settlement, settle},
 };
 
 impl Endpoint {
     /// Whether an answer with this status is stored and replayed, when nothing is stated about its effect.
     pub fn stores(&self, status: u16, place: Place) -> bool {
-        let always =
-            |list: &[AnswerMatch]| list.iter().any(|entry| entry.status == status && entry.body.is_none());
-        let held = place == Place::Gateway && status >= 500 && !self.final_5xx.contains(&status);
-        let kept = matches!(self.failures.keep(status), Keep::Window | Keep::For(_));
-        kept && !held && !always(&self.rejected_before_processing) && !always(&self.undecided)
+        let answer = Answer { status, body: None, effect: None };
+        matches!(settle(self, self.recovery, place, answer), Settlement::Store { .. })
     }
 }
 
