@@ -58,7 +58,7 @@ use self::media::MediaType;
 use self::transcript::Transcript;
 use crate::pointer::JsonPointer;
 
-/// The algorithm of fingerprints made today. A new one is a new number and a new arm in [`digest`]; the old arm stays
+/// The algorithm of fingerprints made today. A new one is a new number and a new arm in `digest`; the old arm stays
 /// for as long as records made with it live.
 pub const ALGORITHM: u8 = 1;
 

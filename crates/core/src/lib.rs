@@ -1,5 +1,7 @@
 //! Values and decisions of retrysafe: no I/O, no clock, no randomness.
 
+#![forbid(unsafe_code)]
+
 pub mod address;
 pub mod answers;
 pub mod claim;
