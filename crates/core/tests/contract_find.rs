@@ -70,14 +70,20 @@ fn no_spelling_of_a_path_goes_past_the_layer() {
     }
 }
 
+/// They are compared with ids in stored answers, which are not percent-encoded.
 #[test]
-fn parameters_are_handed_on_as_the_lookup_read_them() {
+fn parameters_are_decoded() {
     let contract = contract(&[("DELETE", "/shops/{shop}/orders/{id}")]);
-    let Lookup::Endpoint(_, params) = contract.find("DELETE", "/shops/%61cme/orders/a%2Fb") else {
-        panic!("not found")
-    };
-    assert_eq!(
-        (params.get("shop"), params.get("id"), params.get("none")),
-        (Some("acme"), Some("a%2Fb"), None)
-    );
+    for (sent, id) in
+        [("a%2Fb", "a/b"), ("caf%C3%A9", "café"), ("%ff", "%ff"), ("100%", "100%"), ("a+b", "a+b")]
+    {
+        let Lookup::Endpoint(_, params) = contract.find("DELETE", &format!("/shops/%61cme/orders/{sent}"))
+        else {
+            panic!("{sent} is not found")
+        };
+        assert_eq!(
+            (params.get("shop"), params.get("id"), params.get("none")),
+            (Some("acme"), Some(id), None)
+        );
+    }
 }

@@ -34,7 +34,7 @@ pub enum Lookup<'c> {
     SafeMethod,
 }
 
-/// Parameters of a matched path, decoded no further than the lookup decodes.
+/// Parameters of a matched path, percent-decoded: they name things, such as the resource that a request ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Params(Vec<(Box<str>, Box<str>)>);
 
@@ -92,7 +92,7 @@ impl Contract {
         };
         match router.at(&normal(path)) {
             Ok(found) => {
-                let owned = |(name, value): (&str, &str)| (name.into(), value.into());
+                let owned = |(name, value): (&str, &str)| (name.into(), decoded(value));
                 Lookup::Endpoint(
                     &self.endpoints[*found.value],
                     Params(found.params.iter().map(owned).collect()),
@@ -126,25 +126,42 @@ fn normal(path: &str) -> Cow<'_, str> {
     Cow::Owned(format!("/{}", segments.join("/")))
 }
 
+/// Decodes only what needs no encoding, so that no new separator appears.
 fn decode_unreserved(path: &str) -> String {
-    let mut decoded = String::with_capacity(path.len());
-    let mut rest = path;
-    while let Some(percent) = rest.find('%') {
-        decoded.push_str(&rest[..percent]);
-        let code = rest.get(percent + 1..percent + 3).and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        match code {
-            Some(b) if b.is_ascii_alphanumeric() || b"-._~".contains(&b) => {
-                decoded.push(char::from(b));
-                rest = &rest[percent + 3..];
+    let plain = percent_decoded(path, |b| b.is_ascii_alphanumeric() || b"-._~".contains(&b));
+    // Only ASCII was put in.
+    String::from_utf8(plain).unwrap_or_else(|_| path.to_owned())
+}
+
+/// The value of a parameter. What decodes to no UTF-8 stays as it was sent.
+fn decoded(value: &str) -> Box<str> {
+    String::from_utf8(percent_decoded(value, |_| true)).unwrap_or_else(|_| value.to_owned()).into()
+}
+
+fn percent_decoded(text: &str, which: impl Fn(u8) -> bool) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let byte = match tail {
+            [high, low, ..] if *first == b'%' => hex(*high).zip(hex(*low)).map(|(high, low)| high << 4 | low),
+            _ => None,
+        };
+        match byte.filter(|byte| which(*byte)) {
+            Some(byte) => {
+                plain.push(byte);
+                rest = &tail[2..];
             }
-            _ => {
-                decoded.push('%');
-                rest = &rest[percent + 1..];
+            None => {
+                plain.push(*first);
+                rest = tail;
             }
         }
     }
-    decoded.push_str(rest);
-    decoded
+    plain
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
 }
 
 #[cfg(test)]
