@@ -78,10 +78,13 @@ fn shown(text: &str) -> String {
 }
 
 #[test]
-fn the_example_of_the_page_loads_and_can_be_kept() {
-    let example =
-        PAGE.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap_or_default();
-    let contract = Contract::parse(example, "page.toml").unwrap_or_else(|faults| panic!("{faults}"));
-    let found = contract.check(&Offered::sqlite(Place::Gateway));
-    assert!(found.iter().all(|one| one.severity != Severity::Error), "{found:#?}");
+fn the_examples_of_the_documents_load_and_can_be_kept() {
+    let readme = include_str!("../../../README.md");
+    for (name, page) in [("contract.md", PAGE), ("README.md", readme)] {
+        let example = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next());
+        let contract =
+            Contract::parse(example.unwrap_or_default(), name).unwrap_or_else(|faults| panic!("{faults}"));
+        let found = contract.check(&Offered::sqlite(Place::Gateway));
+        assert!(found.iter().all(|one| one.severity != Severity::Error), "{name}: {found:#?}");
+    }
 }

@@ -210,8 +210,10 @@ pub(super) fn network(text: &str) -> Result<IpNet, Wrong> {
     if let Ok(net) = text.parse::<IpNet>() {
         return Ok(net);
     }
-    if let Ok(address) = text.parse::<std::net::IpAddr>() {
-        return Ok(IpNet::from(address));
+    // One address is the network of its whole length.
+    let whole = if text.contains(':') { 128 } else { 32 };
+    if let Ok(net) = format!("{text}/{whole}").parse::<IpNet>() {
+        return Ok(net);
     }
     wrong(
         format!("{text:?} is not a network"),
@@ -304,7 +306,10 @@ mod tests {
         assert!(pointer("/a/b~1c").is_ok() && pointer("a.b").is_err() && pointer("/a~2").is_err());
         assert_eq!(header("Idempotency-Key"), Ok("idempotency-key".to_owned()));
         assert!(header("Bad Name").is_err() && header("").is_err());
-        assert!(network("10.0.0.0/8").is_ok() && network("::1").is_ok() && network("localhost").is_err());
+        for (text, net) in [("10.0.0.0/8", "10.0.0.0/8"), ("10.0.0.7", "10.0.0.7/32"), ("::1", "::1/128")] {
+            assert_eq!(network(text).map(|net| net.to_string()), Ok(net.to_owned()));
+        }
+        assert!(network("localhost").is_err() && network("10.0.0.0/33").is_err() && network("").is_err());
         assert!(method("POST").is_ok() && method("post").is_err() && method("GET").is_err());
     }
 }
