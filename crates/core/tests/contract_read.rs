@@ -184,6 +184,24 @@ fn a_misspelt_field_is_refused_with_the_nearest_name() {
     assert!(fault.contains("known here: method, path"), "{fault}");
 }
 
+/// The commonest slip of the format: a line below a table header belongs to that table.
+#[test]
+fn a_field_in_the_wrong_table_is_told_where_it_belongs() {
+    for (line, help) in [
+        ("concurrent_max = 7", "top of the file, above the first table"),
+        ("longest_retry_chain = \"1h\"", "top of the file, above the first table"),
+        ("request_body_max = \"1MiB\"", "belongs to `limits`"),
+        ("retry_statuses = [503]", "belongs to `client`"),
+    ] {
+        let fault = only_fault(&format!("{SMALL}{line}\n"));
+        assert!(fault.contains(help), "{line}: {fault}");
+    }
+    let below = SMALL.replace("rotates = false", "rotates = false\nstore_down = \"open\"");
+    assert!(only_fault(&below).contains("top of the file or to an endpoint"));
+    let single = SMALL.replace("[[endpoint]]", "[endpoint]");
+    assert!(only_fault(&single).contains("double brackets"));
+}
+
 #[test]
 fn two_endpoints_for_one_path_are_refused_with_both_lines() {
     let again = "\n[[endpoint]]\nmethod = \"POST\"\npath = \"/orders\"\nkey = \"optional\"\n";

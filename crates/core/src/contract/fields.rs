@@ -112,6 +112,15 @@ pub const TABLES: &[(&str, &[&str])] = &[
     ("client", CLIENT),
 ];
 
+/// The table that has a field of this name, where only one has.
+pub(super) fn home_of(name: &str) -> Option<&'static str> {
+    let mut homes = TABLES.iter().filter(|(_, fields)| fields.contains(&name)).map(|(table, _)| *table);
+    match (homes.next(), homes.next()) {
+        (Some(only), None) => Some(only),
+        _ => None,
+    }
+}
+
 /// `a` followed by `b`. The array length is checked when the constant is evaluated, at compile time.
 const fn join<const N: usize>(a: &[&'static str], b: &[&'static str]) -> [&'static str; N] {
     assert!(a.len() + b.len() == N);

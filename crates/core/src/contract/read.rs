@@ -106,7 +106,15 @@ fn endpoints(
     sink: &Sink<'_>,
 ) -> (Vec<Endpoint>, Routes) {
     let top = Policies::top(root, chain);
-    let listed = root.get("endpoint").map(|item| item.list()).unwrap_or_default();
+    let written = root.get("endpoint");
+    if let Some(item) = written.as_ref().filter(|item| item.is_table()) {
+        item.fault(
+            "`[endpoint]` is one table",
+            "write `[[endpoint]]`, in double brackets, for each operation",
+        );
+        return (Vec::new(), Routes::default());
+    }
+    let listed = written.map(|item| item.list()).unwrap_or_default();
     if listed.is_empty() {
         let help = "write [[endpoint]] with method and path for every operation that changes state";
         root.missing("endpoint", "the contract guards nothing", help);

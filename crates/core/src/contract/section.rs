@@ -12,6 +12,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::{
     fault::Sink,
+    fields,
     values::{self, Wrong},
 };
 
@@ -63,9 +64,16 @@ impl<'a> Section<'a> {
             }
             let place =
                 if self.path.is_empty() { "the contract".to_owned() } else { format!("`{}`", self.path) };
-            let help = match nearest(name, self.fields) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!("known here: {}", self.fields.join(", ")),
+            let help = match (nearest(name, self.fields), fields::home_of(name)) {
+                (Some(near), _) => format!("did you mean `{near}`?"),
+                (None, Some("top level")) => {
+                    format!("`{name}` belongs to the top of the file, above the first table")
+                }
+                (None, Some("policies")) => {
+                    format!("`{name}` belongs to the top of the file or to an endpoint")
+                }
+                (None, Some(table)) => format!("`{name}` belongs to `{table}`"),
+                (None, None) => format!("known here: {}", self.fields.join(", ")),
             };
             self.sink.note(key.span(), self.path_of(name), format!("{place} has no field `{name}`"), help);
         }
