@@ -64,9 +64,10 @@ impl Claim {
     }
 
     /// The write that keeps the claim until `now + lease`. It leaves the attempt id alone, so it never invalidates a
-    /// completion that is under way (protocol 6).
+    /// completion that is under way (protocol 6); applied after one, or after a hold, it changes nothing.
     pub fn renewal(&self, now: Wall, lease: Duration) -> Write {
-        self.own(State::InFlight { lease_until: now.plus(lease) })
+        let state = State::InFlight { lease_until: now.plus(lease) };
+        Write { expect: Expect::Holding(self.record.attempt), ..self.own(state) }
     }
 
     /// Ends the claim with its outcome.

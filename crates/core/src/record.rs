@@ -118,9 +118,12 @@ pub struct Write {
 pub enum Expect {
     /// Nothing is there.
     Absent,
-    /// The holder's own: in flight or uncertain under this attempt. Never over a completed record, so neither a late
-    /// holder nor a renewal can disturb an answer that others may have replayed.
+    /// The holder's own: in flight or uncertain under this attempt. Never over a completed record, so that a late holder
+    /// cannot disturb an answer that others may have replayed.
     Attempt(AttemptId),
+    /// Renewing: in flight under this attempt, and nothing else. A renewal that was dropped can still arrive, and after a
+    /// hold it would make an uncertain record look alive, with a lease whose end lets an atomic one run again.
+    Holding(AttemptId),
     /// Taking over, or marking uncertain: in flight under this attempt *and* its lease ended at or before `expired_by`.
     Takeover {
         /// The attempt that was read.
@@ -172,6 +175,9 @@ impl Expect {
             (Expect::Attempt(attempt), Some(record)) => {
                 record.attempt == *attempt && !matches!(record.state, State::Completed { .. })
             }
+            (Expect::Holding(attempt), Some(record)) => {
+                record.attempt == *attempt && matches!(record.state, State::InFlight { .. })
+            }
             (Expect::Takeover { attempt, expired_by }, Some(record)) => {
                 record.attempt == *attempt
                     && matches!(record.state, State::InFlight { lease_until } if lease_until <= *expired_by)
@@ -189,9 +195,10 @@ impl Write {
     pub fn opens_claim(&self) -> bool {
         match self.expect {
             Expect::Absent => true,
-            Expect::Attempt(attempt) | Expect::Takeover { attempt, .. } | Expect::Expired { attempt, .. } => {
-                attempt != self.next.attempt
-            }
+            Expect::Attempt(attempt)
+            | Expect::Holding(attempt)
+            | Expect::Takeover { attempt, .. }
+            | Expect::Expired { attempt, .. } => attempt != self.next.attempt,
         }
     }
 }

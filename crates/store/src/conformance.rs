@@ -73,6 +73,7 @@ const CASES: &[Case] = cases![
     holders::r3_a_stale_attempt_is_refused_in_every_state,
     holders::a_completed_record_is_never_overwritten_by_its_holder,
     holders::r4_a_renewal_does_not_disturb_the_completion,
+    holders::r4_a_late_renewal_does_not_wake_what_was_held_or_released,
     holders::protocol_9_an_uncertain_record_is_settled_by_its_attempt,
     holders::takeover_needs_attempt_state_and_expiry_together,
     holders::protocol_6_the_eight_steps_of_a_double_effect_end_at_the_seventh,

@@ -92,6 +92,17 @@ pub(super) async fn protocol_9_an_uncertain_record_is_settled_by_its_attempt(pla
     assert_eq!(store.load(&address).await.unwrap(), Some(settled));
 }
 
+pub(super) async fn r4_a_late_renewal_does_not_wake_what_was_held_or_released(place: &dyn Place) {
+    let store = open(place);
+    let address = address("k");
+    let mine = claim(&*store, &address, 1).await;
+    let longer = apply(&*store, &address, renewing(&mine), &renewed(&mine, 60)).await;
+    let held = apply(&*store, &address, holder(&longer), &uncertain(&longer)).await;
+    refused(&*store, &address, renewing(&mine), &renewed(&mine, 90), Some(&held)).await;
+    assert!(store.remove_if(&address, RemoveIf::Attempt(mine.attempt)).await.unwrap());
+    refused(&*store, &address, renewing(&mine), &renewed(&mine, 90), None).await;
+}
+
 pub(super) async fn takeover_needs_attempt_state_and_expiry_together(place: &dyn Place) {
     let store = open(place);
     let address = address("k");

@@ -96,6 +96,11 @@ pub(crate) fn holder(record: &Record) -> Expect {
     Expect::Attempt(record.attempt)
 }
 
+/// The attempt that holds `record`, as its renewals state it.
+pub(crate) fn renewing(record: &Record) -> Expect {
+    Expect::Holding(record.attempt)
+}
+
 pub(crate) fn takeover(record: &Record, expired_by: Wall) -> Expect {
     Expect::Takeover { attempt: record.attempt, expired_by }
 }
