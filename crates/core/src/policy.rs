@@ -10,10 +10,14 @@
 //! | unknown | held as uncertain; released only where whoever executes it de-duplicates by the same key |
 //! | none | the contract's failure policy |
 //! | not stated | as `none` for a handler of ours; at a gateway a 5xx is `unknown` (protocol 21) |
+//!
+//! An answer that another hop like this one gave about the key (a gateway in front of the library) is no outcome of ours:
+//! it states the effect by its code, and is never stored as a result, under policy A either (protocol 20).
 
 use std::time::Duration;
 
 use crate::{
+    codes::Code,
     contract::{AnswerMatch, Endpoint, Keep, Scope},
     record::{RecoveryClass, Uncertainty},
 };
@@ -71,16 +75,15 @@ pub enum Settlement {
 /// the contract's).
 pub fn settle(endpoint: &Endpoint, recovery: RecoveryClass, place: Place, answer: Answer<'_>) -> Settlement {
     let window = Settlement::Store { replay: endpoint.windows.replay };
-    let hold = match recovery {
+    let held = |why| match recovery {
         // Sending it again is safe, so nobody has to be told "unknown".
         RecoveryClass::Deduplicated => Settlement::Resend,
-        RecoveryClass::Atomic | RecoveryClass::Phased | RecoveryClass::Outside => {
-            Settlement::Hold(Uncertainty::UpstreamLost)
-        }
+        RecoveryClass::Atomic | RecoveryClass::Phased | RecoveryClass::Outside => Settlement::Hold(why),
     };
+    let hold = held(Uncertainty::UpstreamLost);
     match answer.effect {
         Some(Effect::Done) => return window,
-        Some(Effect::Unknown) => return hold,
+        Some(Effect::Unknown) => return held(Uncertainty::Declared),
         Some(Effect::None) | None => {}
     }
     let listed = |list: &[AnswerMatch]| list.iter().any(|entry| entry.matches(answer.status, answer.body));
@@ -92,6 +95,13 @@ pub fn settle(endpoint: &Endpoint, recovery: RecoveryClass, place: Place, answer
         return if answer.effect == Some(Effect::None) { Settlement::Release } else { hold };
     }
     let silent = answer.effect.is_none();
+    if silent && let Some(code) = code_of_another_hop(&answer) {
+        return match effect_behind(code) {
+            Effect::None => Settlement::Release,
+            Effect::Done => window,
+            Effect::Unknown => hold,
+        };
+    }
     // A refusal of the authentication in front is never stored (protocol 1), and a gateway that cannot verify the
     // caller itself cannot tell it from the operation's own.
     if silent && is_authentication_refusal(endpoint, place, answer.status) {
@@ -112,9 +122,53 @@ pub fn settle(endpoint: &Endpoint, recovery: RecoveryClass, place: Place, answer
     }
 }
 
+/// Whether a refusal is more likely that of an authentication than of the operation. Behind a gateway every 401 is. Where
+/// this hop takes the caller's word (an API key it cannot check, nobody at all), the one who checks is behind it in the
+/// library too: a layer outside the application's authentication would keep its 401 for a key that is valid tomorrow.
 fn is_authentication_refusal(endpoint: &Endpoint, place: Place, status: u16) -> bool {
     let unverified = matches!(endpoint.scope, Scope::ApiKey { .. } | Scope::Anonymous);
-    place == Place::Gateway && (status == 401 || (status == 403 && unverified))
+    match (place, status) {
+        (Place::Gateway, 401) => true,
+        (Place::Gateway, 403) | (Place::Library, 401) => unverified,
+        _ => false,
+    }
+}
+
+/// The code of an answer that another hop like this one gave itself. Codes without our prefix are left alone: an API's own
+/// `upstream_unavailable` may well have done something before.
+fn code_of_another_hop(answer: &Answer<'_>) -> Option<Code> {
+    #[derive(serde::Deserialize)]
+    struct Problem<'a> {
+        code: &'a str,
+    }
+    if answer.status < 400 {
+        return None;
+    }
+    let problem: Problem<'_> = serde_json::from_slice(answer.body?).ok()?;
+    Code::from_wire(problem.code.strip_prefix("idempotency_").map(|_| problem.code)?)
+}
+
+/// What a hop further in says about the effect when it answers with `code`.
+fn effect_behind(code: Code) -> Effect {
+    match code {
+        Code::KeyInFlight | Code::OutcomeUnknown => Effect::Unknown,
+        Code::ResponseNotKept => Effect::Done,
+        Code::KeyMissing
+        | Code::KeyEmpty
+        | Code::KeyTooLong
+        | Code::KeyMalformed
+        | Code::KeyAmbiguous
+        | Code::PayloadMismatch
+        | Code::ScopeMissing
+        | Code::StoreUnavailable
+        | Code::Overloaded
+        | Code::UpstreamUnavailable
+        | Code::EndpointUnlisted
+        | Code::DeadlineExceeded
+        | Code::RequestTooLarge
+        | Code::NotGuardable
+        | Code::NamespaceCollision => Effect::None,
+    }
 }
 
 impl AnswerMatch {

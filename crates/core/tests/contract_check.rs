@@ -111,11 +111,11 @@ const ROWS: &[Row] = &[
         with: ("", r#"in_flight = { answer = "409", retry_after = "1m" }"#), says: &["1m", "30s"],
         without: ("", r#"in_flight = { answer = "409", retry_after = "5s" }"#) },
     Row { rule: "stored_status_is_retried", severity: Error, at: ("sqlite", Library),
-        with: ("client = { retry_statuses = [429, 503] }", ""), says: &["429, 503"],
-        without: ("client = { retry_statuses = [429, 503] }", B) },
+        with: ("client = { retry_statuses = [429, 502, 503] }", ""), says: &["502, 503"],
+        without: ("client = { retry_statuses = [429, 502, 503] }", B) },
     Row { rule: "stored_status_is_retried", severity: Error, at: ("sqlite", Gateway),
-        with: ("client = { retry_statuses = [429, 503] }", ""), says: &["retry 429 with"],
-        without: ("client = { retry_statuses = [503] }", "") },
+        with: ("client = { retry_statuses = [423, 503] }", ""), says: &["retry 423 with"],
+        without: ("client = { retry_statuses = [429, 503] }", "") },
     Row { rule: "stored_status_is_retried", severity: Error, at: ("sqlite", Gateway),
         with: ("client = { retry_statuses = [429, 503] }", "undecided = [429]\nfinal_5xx = [503]"), says: &["retry 503 with"],
         without: ("client = { retry_statuses = [429, 503] }", "undecided = [429]\nrejected_before_processing = [503]") },
@@ -236,11 +236,12 @@ fn what_the_store_cannot_keep_is_said() {
 fn clients_drop_stored_statuses_where_the_contract_says_so() {
     let drops = contract("", "");
     let orders = &drops.endpoints[0];
-    assert_eq!(drops.retried_statuses(orders, Library), [0_u16; 0]);
+    // A 429 is no result, under policy A either (protocol 20).
+    assert_eq!(drops.retried_statuses(orders, Library), [429]);
     // At a gateway a 5xx is not stored, so it stays on the list.
-    assert_eq!(drops.retried_statuses(orders, Gateway), [502, 503, 504]);
-    let keeps = contract("client = { retry_statuses = [429] }", "");
-    assert_eq!(keeps.retried_statuses(&keeps.endpoints[0], Library), [429]);
+    assert_eq!(drops.retried_statuses(orders, Gateway), [429, 502, 503, 504]);
+    let keeps = contract("client = { retry_statuses = [503] }", "");
+    assert_eq!(keeps.retried_statuses(&keeps.endpoints[0], Library), [503]);
 }
 
 #[test]

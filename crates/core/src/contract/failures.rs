@@ -94,12 +94,14 @@ fn holds(class: &FailureClass, status: u16) -> bool {
 }
 
 impl FailurePolicy {
-    /// What becomes of `status` when no effect can have happened. Below 400 it is always kept for the window.
+    /// What becomes of `status` when no effect can have happened. Below 400 it is always kept for the window. A 429 says
+    /// "come back", which is no result under policy A either (protocol 20).
     pub fn keep(&self, status: u16) -> Keep {
         match self {
             FailurePolicy::ByClass(classes) if status >= 400 => {
                 classes.iter().find(|class| holds(class, status)).map_or(Keep::Window, |class| class.keep)
             }
+            FailurePolicy::StoreAll if status == 429 => Keep::Release,
             FailurePolicy::StoreAll | FailurePolicy::ByClass(_) => Keep::Window,
         }
     }
