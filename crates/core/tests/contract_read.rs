@@ -85,6 +85,19 @@ fn an_endpoint_overrides_single_settings_and_whole_decisions() {
     assert_eq!((probe.when_absent, probe.fences, probe.attempts), (WhenAbsent::Release, true, 3));
 }
 
+#[test]
+fn an_endpoint_can_do_without_what_stands_above_it() {
+    let off = "probe = false\nreauthorise = false\nreplay_marker = false\nwindows = { resource = false }\n";
+    let text = FULL.replacen("key = \"required\"\n", &format!("key = \"required\"\n{off}"), 1);
+    let (all, none) = (read(FULL), read(&text));
+    let (all, none) = (&all.endpoints[0], &none.endpoints[0]);
+    assert!(all.reauthorise.is_some() && all.replay_marker.is_some() && all.windows.resource.is_some());
+    assert!(none.reauthorise.is_none() && none.replay_marker.is_none() && none.windows.resource.is_none());
+    assert_eq!(none.windows.replay, all.windows.replay);
+    let fault = only_fault(&format!("{SMALL}probe = true\n"));
+    assert!(fault.contains("`probe` is a table"), "{fault}");
+}
+
 /// SPEC 6.2: the narrower entry wins, then the user's, then the defaults; 500 is the user's.
 #[test]
 fn s1_policy_b_decides_by_the_narrowest_class() {

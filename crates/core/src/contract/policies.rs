@@ -135,8 +135,8 @@ impl<'a> Policies<'a> {
             };
         }
         new.recovery = recovery(section, self.recovery);
-        if let Some(probe) = table(section, "probe", fields::PROBE) {
-            new.probe = probe_of(&probe);
+        if let Some(item) = section.get("probe") {
+            new.probe = unless_off(&item, |item| probe_of(&item.section(fields::PROBE)?));
         }
         if let Some(item) = section.get("rejected_before_processing") {
             new.rejected_before_processing = answer_matches(&item);
@@ -147,10 +147,8 @@ impl<'a> Policies<'a> {
         if let Some(item) = section.get("undecided") {
             new.undecided = answer_matches(&item);
         }
-        if let Some(table) = table(section, "reauthorise", fields::REAUTHORISE) {
-            let help = "write the path that answers 2xx to a caller who still may: path = \"/auth/check\"";
-            table.require("path", "replays are authorised by asking it", help);
-            new.reauthorise = table.text("path", values::local_path).map(|path| Reauthorise { path });
+        if let Some(item) = section.get("reauthorise") {
+            new.reauthorise = unless_off(&item, reauthorise_of);
         }
         if let Some(item) = section.get("store_down") {
             let words = [("closed", StoreDown::Closed), ("open", StoreDown::Open)];
@@ -160,7 +158,9 @@ impl<'a> Policies<'a> {
             new.headers.keep = headers.list("keep", values::header, new.headers.keep);
             new.headers.drop = headers.list("drop", values::header, new.headers.drop);
         }
-        new.replay_marker = section.text("replay_marker", values::header).or(new.replay_marker);
+        if let Some(item) = section.get("replay_marker") {
+            new.replay_marker = unless_off(&item, |item| item.text(values::header));
+        }
         new
     }
 
@@ -208,6 +208,11 @@ fn table<'a>(
     known: &'static [&'static str],
 ) -> Option<Section<'a>> {
     section.get(field)?.section(known)
+}
+
+/// `false` in an endpoint takes away what stands at the top of the file.
+fn unless_off<T>(item: &Item<'_>, read: impl FnOnce(&Item<'_>) -> Option<T>) -> Option<T> {
+    if item.is_off() { None } else { read(item) }
 }
 
 fn carrier_of(section: &Section<'_>, base: &Carrier) -> Carrier {
@@ -271,9 +276,10 @@ fn times<'a>(section: &Section<'a>, base: &Times<'a>, chain: Option<Duration>) -
         replay: written("replay").or_else(|| base.replay.clone()),
         reap: written("reap").or_else(|| base.reap.clone()),
         lease: section.get("lease").and_then(|item| item.time()).or(base.lease),
-        resource: table(section, "resource", fields::RESOURCE)
-            .and_then(|resource| resource_window(&resource, chain))
-            .or_else(|| base.resource.clone()),
+        resource: match section.get("resource") {
+            Some(item) => unless_off(&item, |item| resource_window(&item.section(fields::RESOURCE)?, chain)),
+            None => base.resource.clone(),
+        },
     }
 }
 
@@ -305,6 +311,13 @@ fn recovery(section: &Section<'_>, base: RecoveryClass) -> RecoveryClass {
         Some(false) if base == RecoveryClass::Deduplicated => word.unwrap_or(RecoveryClass::Outside),
         _ => word.unwrap_or(base),
     }
+}
+
+fn reauthorise_of(item: &Item<'_>) -> Option<Reauthorise> {
+    let section = item.section(fields::REAUTHORISE)?;
+    let help = "write the path that answers 2xx to a caller who still may: path = \"/auth/check\"";
+    section.require("path", "replays are authorised by asking it", help);
+    section.text("path", values::local_path).map(|path| Reauthorise { path })
 }
 
 fn probe_of(section: &Section<'_>) -> Option<Probe> {

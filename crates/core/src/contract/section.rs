@@ -196,6 +196,11 @@ impl<'a> Item<'a> {
         }
     }
 
+    /// Whether this is `false`, which takes an inherited setting away.
+    pub(super) fn is_off(&self) -> bool {
+        matches!(self.value, DeValue::Boolean(false))
+    }
+
     /// Whether this is a table, where a plain value would do too.
     pub(super) fn is_table(&self) -> bool {
         matches!(self.value, DeValue::Table(_))
