@@ -1,14 +1,26 @@
-//! The retrysafe command.
+//! The retrysafe command: one file for each subcommand, which reads its arguments, does its work, and says how it ended.
 
 mod check;
+mod failure;
+mod logs;
+mod ready;
+mod serve;
+mod shop;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 /// Make writes safe to retry: one contract for the server, the client and the documents
+///
+/// A retried write is safe when the server recognises its idempotency key and the client reuses it. `retrysafe serve`
+/// puts the server's half in front of any HTTP API, by the rules of a contract file.
+///
+/// Start with `retrysafe serve`: without an --upstream it brings a sample shop to try it on.
+///
+/// Exit codes: 0 done, 1 a failure while running, 2 wrong usage or a contract that cannot be kept.
 #[derive(Parser)]
-#[command(name = "retrysafe", version)]
+#[command(name = "retrysafe", version, propagate_version = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -16,11 +28,15 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Serve(Box<serve::ServeArgs>),
     Check(check::CheckArgs),
+    Shop(shop::ShopArgs),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().command {
+        Command::Serve(args) => failure::exit(serve::run(&args)),
         Command::Check(args) => check::run(&args),
+        Command::Shop(args) => failure::exit(shop::run(&args)),
     }
 }

@@ -19,7 +19,9 @@ use crate::proxy::{Forward, Proxy, ProxyBody, Sent};
 
 /// The request field that carries the claim's fence, for an upstream or a probe that compares it (protocol 22). What
 /// a client sends under this name is removed.
-pub const FENCE_HEADER: HeaderName = HeaderName::from_static("retrysafe-fence");
+pub const FENCE_HEADER: HeaderName = HeaderName::from_static(retrysafe_server::FENCE_HEADER);
+/// The request field that names every hop that has claimed the request (protocol 2).
+const HOP_HEADER: HeaderName = HeaderName::from_static(retrysafe_server::HOP_HEADER);
 
 /// When a request reached the gateway: the deadline it carries is relative to that.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +52,9 @@ impl Handover {
             }
             if let Ok(fence) = HeaderValue::try_from(fence.to_string()) {
                 request.headers_mut().insert(FENCE_HEADER, fence);
+            }
+            if let Ok(hop) = HeaderValue::from_str(address.namespace().as_str()) {
+                request.headers_mut().append(HOP_HEADER, hop);
             }
         }
         if let (Some(name), Some(TimeLeft(left))) =

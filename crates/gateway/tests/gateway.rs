@@ -185,6 +185,7 @@ async fn what_the_upstream_is_told_of_a_claim() {
         };
         assert_eq!(line("idempotency-key: "), key.trim_matches('"'), "one spelling for one key");
         assert_ne!(line("retrysafe-fence: "), "999999999999", "a client's own fence is not believed");
+        assert_eq!(line("retrysafe-hop: "), "gateway");
     }
     let told = gateway.send("POST", "/unlisted", &[("retrysafe-fence", "7")], "").await;
     assert!(!String::from_utf8_lossy(&told.body).contains("retrysafe-fence"));
@@ -317,6 +318,16 @@ async fn an_answer_cut_in_its_body_is_unknown_to_every_caller() {
     for _ in 0..2 {
         assert_eq!(gateway.order("k", &[]).await.code(), "idempotency_outcome_unknown");
     }
+}
+
+#[tokio::test]
+async fn two_gateways_with_one_namespace_refuse_instead_of_waiting_for_each_other() {
+    let inner = Running::start(shop(ShopOptions::default()).await, "").await;
+    let outer = Running::start(inner.address, "").await;
+    let answer = outer.order("k", &[]).await;
+    assert_ne!(answer.status, StatusCode::CREATED);
+    assert_ne!(answer.code(), "idempotency_key_in_flight");
+    assert_eq!(inner.effects().await, 0);
 }
 
 #[tokio::test]
