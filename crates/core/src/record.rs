@@ -109,7 +109,7 @@ pub enum RecoveryClass {
 pub struct Write {
     /// What must be there for the write to happen.
     pub expect: Expect,
-    /// The record afterwards. For a claim ([`Expect::opens_claim`]) the store replaces its fence by a new one.
+    /// The record afterwards. For a claim ([`Write::opens_claim`]) the store replaces its fence by a new one.
     pub next: Record,
 }
 
