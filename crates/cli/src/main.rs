@@ -1,5 +1,7 @@
 //! The retrysafe command: one file for each subcommand, which reads its arguments, does its work, and says how it ended.
 
+#![forbid(unsafe_code)]
+
 mod check;
 mod failure;
 mod logs;

@@ -5,6 +5,8 @@
 //! promise the proxy makes: **one call is at most one send**. It never retries, so a claim that was won once
 //! cannot become two requests on the upstream's wire.
 
+#![forbid(unsafe_code)]
+
 //!
 //! [`Gateway`] is the two put together.
 

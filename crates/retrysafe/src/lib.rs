@@ -6,7 +6,7 @@
 //! ```no_run
 //! use std::sync::Arc;
 //! use axum::{Router, routing::post};
-//! use retrysafe::{Contract, Retrysafe, SqliteStore};
+//! use retrysafe::{Contract, Retrysafe, SqliteOptions, SqliteStore, fingerprint_keys_in};
 //!
 //! async fn create_order() -> (axum::http::StatusCode, &'static str) {
 //!     (axum::http::StatusCode::CREATED, r#"{"id": 1}"#)
@@ -14,7 +14,9 @@
 //!
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 //! let contract = Contract::parse(&std::fs::read_to_string("retrysafe.toml")?, "retrysafe.toml")?;
-//! let retrysafe = Retrysafe::builder(contract, Arc::new(SqliteStore::open("retrysafe.db")?)).build()?;
+//! let keys = fingerprint_keys_in("retrysafe.db.key", "retrysafe.db")?;
+//! let store = Arc::new(SqliteStore::open(SqliteOptions::new("retrysafe.db"))?);
+//! let retrysafe = Retrysafe::builder(contract, store).fingerprint_keys(keys).build()?;
 //! let app = Router::new().route("/orders", post(create_order)).layer(retrysafe);
 //! let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
 //! axum::serve(listener, app).await?;
@@ -32,18 +34,20 @@
 //! - `axum` (default): the extractor form, and peers and original paths as axum knows them.
 //! - `sqlite` (default): the embedded store with group commit.
 
-#[cfg(feature = "axum")]
-pub use retrysafe_server::extract;
+#![forbid(unsafe_code)]
+
 pub use retrysafe_core::{
     address::Account,
     codes::Code,
     contract::{Contract, Faults},
     fingerprint::{DeploymentKey, FingerprintKeys},
 };
+#[cfg(feature = "axum")]
+pub use retrysafe_server::extract;
 pub use retrysafe_server::{
-    Application, Body, BuildFault, Builder, Effect, Guarded, Inquire, InquireFuture, NoAnswer,
-    NoUpstreamAnswer, Peer, Place, Retrysafe, RetrysafeService, TimeLeft,
+    Application, Body, BuildFault, Builder, Effect, Guarded, Inquire, InquireFuture, KeyFileFault, NoAnswer,
+    NoUpstreamAnswer, Peer, Place, Retrysafe, RetrysafeService, TimeLeft, fingerprint_keys_in,
 };
-pub use retrysafe_store::{Store, StoreError, memory::MemoryStore};
 #[cfg(feature = "sqlite")]
-pub use retrysafe_store::sqlite::SqliteStore;
+pub use retrysafe_store::sqlite::{SqliteOptions, SqliteStore};
+pub use retrysafe_store::{Store, StoreError, memory::MemoryStore};

@@ -10,6 +10,8 @@
 //!   stored answer leaves the key *uncertain*, and it is not run again by itself.
 //! - Bodies of keyed requests are read whole, up to the endpoint's limit.
 
+#![forbid(unsafe_code)]
+
 mod admit;
 mod answer;
 mod body;
@@ -18,6 +20,7 @@ mod engine;
 pub mod extract;
 mod guard;
 mod inquire;
+mod keyfile;
 mod layer;
 mod meters;
 mod plan;
@@ -32,6 +35,7 @@ pub use admit::{FENCE_HEADER, HOP_HEADER, TimeLeft};
 pub use body::{Body, BoxError};
 pub use guard::{Guarded, NoUpstreamAnswer};
 pub use inquire::{Inquire, InquireFuture, NoAnswer};
+pub use keyfile::{KeyFileFault, fingerprint_keys_in};
 pub use layer::RetrysafeService;
 pub use retrysafe::{BuildFault, Builder, Retrysafe};
 pub use retrysafe_core::policy::{Effect, Place};

@@ -50,6 +50,12 @@ pub enum BuildFault {
     /// The store or the place cannot keep the contract. All of it, not the first.
     #[error("the contract cannot be kept here:\n{}", list(.0))]
     Shortfalls(Vec<Shortfall>),
+    /// The store outlives the process, and the fingerprint key would not: after a restart every retry would be strange.
+    #[error(
+        "the store survives this process, so its fingerprint key has to as well: pass one with `fingerprint_keys`, for \
+         example from `fingerprint_keys_in(\"retrysafe.db.key\", \"retrysafe.db\")`"
+    )]
+    NoFingerprintKey,
     /// The system gave no randomness for a fingerprint key.
     #[error("cannot draw a fingerprint key: {0}")]
     NoRandomness(String),
@@ -105,8 +111,9 @@ impl Retrysafe {
 }
 
 impl Builder {
-    /// The deployment's fingerprint keys. Processes that share a store must share them. Default: a key drawn at random,
-    /// good for one process and a store that does not outlive it.
+    /// The deployment's fingerprint keys (protocol 4); [`fingerprint_keys_in`](crate::fingerprint_keys_in) keeps them in a
+    /// file. Processes that share a store must share them. Without any a key is drawn at random, which only a store that
+    /// does not outlive the process may use.
     pub fn fingerprint_keys(mut self, keys: FingerprintKeys) -> Self {
         self.keys = Some(keys);
         self
@@ -138,6 +145,7 @@ impl Builder {
         }
         let keys = match self.keys {
             Some(keys) => keys,
+            None if self.store.capability().survives_process => return Err(BuildFault::NoFingerprintKey),
             None => random_keys()?,
         };
         let mut plans = HashMap::with_capacity(self.contract.endpoints.len());

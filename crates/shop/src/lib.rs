@@ -30,6 +30,8 @@
 //! answer leaves) but not a power cut: the file is written without fsync, because durability is the store's
 //! subject, not the sample's.
 
+#![forbid(unsafe_code)]
+
 mod book;
 mod faults;
 mod form;

@@ -7,6 +7,8 @@
 //! Backends: [`memory`], `sqlite` (feature). Every backend passes the public suite in `conformance` (feature), gated by
 //! its capability.
 
+#![forbid(unsafe_code)]
+
 pub mod clock;
 pub mod codec;
 #[cfg(feature = "conformance")]
