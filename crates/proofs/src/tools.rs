@@ -1,0 +1,126 @@
+//! What a proof needs beyond the Rust toolchain, fetched when it is missing, and said aloud.
+//!
+//! Everything goes below `target/tools` where that is possible; only what must be part of the system (an
+//! interpreter, `strace`) is installed with the system's package manager.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result, bail};
+
+/// The folder of the workspace manifest.
+pub(crate) fn root() -> &'static Path {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here)
+}
+
+/// `target/NAME`, made when missing.
+///
+/// # Errors
+/// The folder cannot be made.
+pub(crate) fn target(name: &str) -> Result<PathBuf> {
+    let folder = root().join("target").join(name);
+    std::fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
+    Ok(folder)
+}
+
+/// A fresh folder for one proof's files, on the real disk, gone when the value is dropped.
+///
+/// # Errors
+/// The folder cannot be made.
+pub(crate) fn scratch() -> Result<tempfile::TempDir> {
+    tempfile::Builder::new().prefix("run-").tempdir_in(target("proofs")?).context("make a scratch folder")
+}
+
+/// A program of the system by its name, or installed from its Debian package.
+///
+/// # Errors
+/// It is missing and cannot be installed; the text says what to install.
+pub(crate) fn system(program: &str, package: &str) -> Result<PathBuf> {
+    if let Some(found) = on_path(program) {
+        return Ok(found);
+    }
+    println!("{program} is missing: installing the Debian package {package}");
+    apt(&["install", "--yes", "--no-install-recommends", package])
+        .with_context(|| format!("{program} is needed; install {package} and run again"))?;
+    on_path(program).with_context(|| format!("{package} is installed and brought no {program}"))
+}
+
+/// nginx, without touching the system's services: the package is unpacked below `target/tools`. (Installed the
+/// usual way it would start a server on port 80.)
+///
+/// # Errors
+/// It can neither be found, unpacked nor installed.
+pub(crate) fn nginx() -> Result<PathBuf> {
+    if let Some(found) = on_path("nginx") {
+        return Ok(found);
+    }
+    let folder = target("tools/nginx")?;
+    let unpacked = folder.join("usr/sbin/nginx");
+    if !unpacked.exists() {
+        println!("nginx is missing: unpacking the Debian package nginx-light below target/tools/nginx");
+        apt_download("nginx-light", &folder)?;
+    }
+    if runs(Command::new(&unpacked).arg("-v")) {
+        return Ok(unpacked);
+    }
+    // A library of it is missing; then the package manager has to find the rest.
+    system("nginx", "nginx-light")
+}
+
+fn apt_download(package: &str, folder: &Path) -> Result<()> {
+    refresh_package_lists()?;
+    let downloaded = Command::new("apt-get").args(["download", package]).current_dir(folder).status();
+    if !downloaded.is_ok_and(|status| status.success()) {
+        bail!("apt-get download {package} failed");
+    }
+    for entry in std::fs::read_dir(folder)?.flatten() {
+        if entry.path().extension().is_some_and(|extension| extension == "deb") {
+            let status = Command::new("dpkg").arg("-x").arg(entry.path()).arg(folder).status()?;
+            if !status.success() {
+                bail!("dpkg could not unpack {}", entry.path().display());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn apt(arguments: &[&str]) -> Result<()> {
+    refresh_package_lists()?;
+    let mut command = Command::new("apt-get");
+    command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive").stdout(Stdio::null());
+    if !command.status().context("apt-get is not here: not a Debian system?")?.success() {
+        bail!("apt-get {} failed (it needs root)", arguments.join(" "));
+    }
+    Ok(())
+}
+
+/// Once per run: a new machine has no lists at all.
+fn refresh_package_lists() -> Result<()> {
+    static DONE: OnceLock<bool> = OnceLock::new();
+    let done = *DONE.get_or_init(|| runs(Command::new("apt-get").arg("update")));
+    if !done {
+        bail!("apt-get update failed (it needs root and a network)");
+    }
+    Ok(())
+}
+
+/// Whether a command runs and succeeds; its output is not shown.
+pub(crate) fn runs(command: &mut Command) -> bool {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|it| it.success())
+}
+
+fn on_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // Servers live in sbin, which a plain user's PATH lacks.
+    std::env::split_paths(&path)
+        .chain([PathBuf::from("/usr/sbin")])
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+}
