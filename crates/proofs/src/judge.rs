@@ -144,6 +144,8 @@ pub(crate) fn same(one: &Answer, two: &Answer) -> bool {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Verdict {
     pub(crate) kinds: Kinds,
+    /// Ledger entries for all keys together.
+    pub(crate) effects: usize,
     violations: BTreeMap<String, u64>,
 }
 

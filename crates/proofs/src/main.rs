@@ -5,14 +5,19 @@
 
 mod accounting;
 mod bench;
+mod book;
 mod closed;
+mod contract;
 mod handler;
 mod judge;
 mod ledger;
 mod origin;
 mod process;
+mod prove;
 mod race;
 mod report;
+mod service;
+mod subjects;
 mod tools;
 mod wire;
 
@@ -24,6 +29,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Parser)]
 #[command(name = "proofs", about = "Reproduces every claim of the project and prints its figure")]
@@ -36,17 +43,63 @@ struct Cli {
 enum Task {
     /// An upstream with a ledger, sound or broken on purpose
     Origin(OriginArgs),
+    /// A service behind the layer
+    Service(ServiceArgs),
+    /// The sample shop as a process of its own
+    Shop(ShopArgs),
+    /// Reproduce claims and print their figures
+    Prove(prove::Options),
     /// Measure, as ratios to a baseline of the same run
     Bench(bench::Options),
 }
 
+/// What every server takes.
 #[derive(Args)]
-struct OriginArgs {
+struct Socket {
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
     /// Where to write `{"listen": ADDRESS}` once bound
     #[arg(long)]
     ready_file: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct ServiceArgs {
+    #[command(flatten)]
+    socket: Socket,
+    /// `memory` or `sqlite:FILE`
+    #[arg(long)]
+    store: String,
+    #[arg(long, default_value_t = 0)]
+    work_ms: u64,
+    #[arg(long, default_value_t = 30_000)]
+    lease_ms: u64,
+    /// Where effects are written down
+    #[arg(long)]
+    ledger: PathBuf,
+}
+
+#[derive(Args)]
+struct ShopArgs {
+    #[command(flatten)]
+    socket: Socket,
+    /// Where effects are written down
+    #[arg(long)]
+    file: PathBuf,
+    #[arg(long, default_value_t = 0)]
+    work_ms: u64,
+    /// Obey `X-Shop-Fault` and `/faults`
+    #[arg(long)]
+    faults: bool,
+    /// De-duplicate by the key, as a contract may declare
+    #[arg(long)]
+    deduplicate: bool,
+}
+
+#[derive(Args)]
+struct OriginArgs {
+    #[command(flatten)]
+    socket: Socket,
     /// How long each effect takes, in milliseconds
     #[arg(long, default_value_t = 0)]
     work_ms: u64,
@@ -63,6 +116,15 @@ fn main() -> Result<ExitCode> {
             serve_origin(args)?;
             Ok(ExitCode::SUCCESS)
         }
+        Task::Service(args) => {
+            serve_service(args)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Task::Shop(args) => {
+            serve_shop(args)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Task::Prove(options) => Ok(exit(prove::run(&options)?)),
         Task::Bench(options) => Ok(exit(bench::run(&options)?)),
     }
 }
@@ -77,26 +139,57 @@ fn serve_origin(args: OriginArgs) -> Result<()> {
         None => ledger::Ledger::in_memory(),
     };
     let app = origin::router(args.guard, Duration::from_millis(args.work_ms), Arc::new(ledger));
-    serve(app, args.listen, args.ready_file)
+    on_socket(args.socket, async |listener| {
+        axum::serve(listener, app).with_graceful_shutdown(asked_to_stop()).await
+    })
 }
 
-/// Serves until SIGTERM, saying where once bound.
-fn serve(app: axum::Router, listen: SocketAddr, ready_file: Option<PathBuf>) -> Result<()> {
+fn serve_service(args: ServiceArgs) -> Result<()> {
+    let terms = contract::Terms { lease: Duration::from_millis(args.lease_ms), ..contract::Terms::default() };
+    let layer = service::layer(&terms, service::store(&args.store)?)?;
+    let ledger = ledger::Ledger::open(&args.ledger)?;
+    let app = service::router(layer.clone(), Duration::from_millis(args.work_ms), ledger);
+    on_socket(args.socket, async |listener| {
+        let stop = tokio_util::sync::CancellationToken::new();
+        let _upkeep_ends = stop.clone().drop_guard();
+        tokio::spawn(async move { layer.upkeep(stop).await });
+        axum::serve(listener, app).with_graceful_shutdown(asked_to_stop()).await
+    })
+}
+
+fn serve_shop(args: ShopArgs) -> Result<()> {
+    let shop = retrysafe_shop::Shop::open(&args.file)?;
+    let options = retrysafe_shop::ShopOptions {
+        faults: args.faults,
+        handler: Duration::from_millis(args.work_ms),
+        deduplicate: args.deduplicate,
+    };
+    on_socket(args.socket, async |listener| {
+        retrysafe_shop::serve(listener, shop, options, asked_to_stop()).await
+    })
+}
+
+/// Binds, says where, serves.
+fn on_socket(socket: Socket, serve: impl AsyncFnOnce(TcpListener) -> std::io::Result<()>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener =
-            tokio::net::TcpListener::bind(listen).await.with_context(|| format!("bind {listen}"))?;
+            TcpListener::bind(socket.listen).await.with_context(|| format!("bind {}", socket.listen))?;
         let bound = listener.local_addr()?;
-        if let Some(path) = ready_file {
+        if let Some(path) = socket.ready_file {
             process::write_ready(&path, &serde_json::json!({ "listen": bound.to_string() }))?;
         }
         println!("listening on {bound}");
-        let mut term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-        axum::serve(listener, app)
-            .with_graceful_shutdown(async move {
-                term.recv().await;
-            })
-            .await
-            .context("serve")
+        serve(listener).await.context("serve")
     })
+}
+
+/// SIGTERM, or never where signals cannot be had.
+async fn asked_to_stop() {
+    match signal(SignalKind::terminate()) {
+        Ok(mut term) => {
+            term.recv().await;
+        }
+        Err(_) => std::future::pending().await,
+    }
 }

@@ -1,0 +1,103 @@
+//! `prove`: each item of the list, its figure last.
+
+pub(crate) mod once;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use serde::Deserialize;
+
+/// The claims, one source for this binary and for `cargo xtask prove`.
+const ITEMS: &str = include_str!("../items.json");
+
+/// What the command line chooses.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Options {
+    /// The items, as `main-job.1`
+    items: Vec<String>,
+    /// Every quick item, at a reduced scale
+    #[arg(long, conflicts_with = "items")]
+    quick: bool,
+    /// How many rounds, races, kills: what the item counts. Default: the full number
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// What chance is drawn from; a failed run prints it
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+/// How much of a proof to run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    rounds: Option<usize>,
+    quick: bool,
+    pub(crate) seed: u64,
+}
+
+impl Scale {
+    /// The number asked for, else the full or the quick one.
+    pub(crate) fn of(self, full: usize, quick: usize) -> usize {
+        self.rounds.unwrap_or(if self.quick { quick } else { full })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn quick_with(rounds: usize) -> Self {
+        Self { rounds: Some(rounds), quick: true, seed: 1 }
+    }
+}
+
+#[derive(Deserialize)]
+struct Item {
+    id: String,
+    quick: bool,
+    what: String,
+}
+
+/// Runs the chosen items; `true` if every one holds.
+///
+/// # Errors
+/// No such item. An item that cannot be run counts as one that does not hold.
+pub(crate) fn run(options: &Options) -> Result<bool> {
+    let items: Vec<Item> = serde_json::from_str(ITEMS).context("items.json")?;
+    let chosen: Vec<&Item> = if options.quick {
+        items.iter().filter(|item| item.quick).collect()
+    } else {
+        let find = |wanted: &String| {
+            items
+                .iter()
+                .find(|item| item.id == *wanted)
+                .with_context(|| format!("no proof is called {wanted}"))
+        };
+        options.items.iter().map(find).collect::<Result<_>>()?
+    };
+    if chosen.is_empty() {
+        bail!("name an item, or --quick");
+    }
+    let seed = options.seed.unwrap_or_else(|| fastrand::u64(1..));
+    let scale = Scale { rounds: options.rounds, quick: options.quick, seed };
+    let (mut passed, mut failed) = (0, 0);
+    for item in chosen {
+        println!("{}: {}", item.id, item.what);
+        let holds = match prove(&item.id, scale) {
+            Ok(holds) => holds,
+            Err(error) => {
+                println!("could not be run: {error:#}");
+                false
+            }
+        };
+        if holds {
+            passed += 1;
+        } else {
+            failed += 1;
+        }
+        println!("{} {} (seed {seed})", item.id, if holds { "holds" } else { "DOES NOT HOLD" });
+    }
+    println!("proofs: {passed} passed, {failed} failed");
+    Ok(failed == 0)
+}
+
+fn prove(id: &str, scale: Scale) -> Result<bool> {
+    match id {
+        "main-job.1" => once::prove(scale),
+        _ => bail!("{id} is listed and has no proof"),
+    }
+}
