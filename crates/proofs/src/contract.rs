@@ -41,7 +41,8 @@ impl Terms {
              answer_timeout = \"{}ms\"\n\n\
              [scope]\nsource = \"api_key\"\nrotates = false\nscheme = \"Bearer\"\n\n\
              [failures]\npolicy = \"A\"\n\n\
-             [windows]\nreplay = \"24h\"\nreap = \"72h\"\nlease = \"{}ms\"\n\n",
+             [windows]\nreplay = \"24h\"\nreap = \"72h\"\nlease = \"{}ms\"\n\n\
+             [client]\ndrop_stored_statuses = true\n\n",
             self.namespace,
             self.answer_timeout.as_millis(),
             self.lease.as_millis(),

@@ -18,6 +18,7 @@ mod race;
 mod report;
 mod service;
 mod subjects;
+mod suite;
 mod tools;
 mod wire;
 

@@ -42,6 +42,8 @@ impl Server {
         let output = File::options().create(true).append(true).open(&log)?;
         command.arg("--ready-file").arg(&ready_file);
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        // The end of the log is quoted in errors; a backtrace would push the reason out of it.
+        command.env_remove("RUST_BACKTRACE");
         let child = command.spawn().with_context(|| format!("cannot start {:?}", command.get_program()))?;
         let mut server = Self { child, ready: Value::Null, log, name: name.to_owned() };
         let start = Instant::now();

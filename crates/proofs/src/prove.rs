@@ -1,6 +1,8 @@
 //! `prove`: each item of the list, its figure last.
 
-pub(crate) mod once;
+mod cases;
+mod once;
+mod vectors;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -39,9 +41,9 @@ impl Scale {
         self.rounds.unwrap_or(if self.quick { quick } else { full })
     }
 
-    #[cfg(test)]
-    pub(crate) fn quick_with(rounds: usize) -> Self {
-        Self { rounds: Some(rounds), quick: true, seed: 1 }
+    /// Whether this is the quick tier.
+    pub(crate) fn quick(self) -> bool {
+        self.quick
     }
 }
 
@@ -98,6 +100,8 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
 fn prove(id: &str, scale: Scale) -> Result<bool> {
     match id {
         "main-job.1" => once::prove(scale),
+        "main-job.4" => vectors::prove(scale),
+        "main-job.5" => cases::prove(scale),
         _ => bail!("{id} is listed and has no proof"),
     }
 }

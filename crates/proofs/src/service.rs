@@ -18,6 +18,7 @@ use retrysafe_core::fingerprint::{DeploymentKey, FingerprintKeys};
 use retrysafe_server::Retrysafe;
 use retrysafe_store::Store;
 use retrysafe_store::memory::{MemoryOptions, MemoryStore};
+use retrysafe_store::sqlite::{SqliteOptions, SqliteStore};
 
 use crate::contract::Terms;
 use crate::handler;
@@ -38,8 +39,9 @@ pub(crate) fn store(name: &str) -> Result<Arc<dyn Store>> {
     }
 }
 
-fn sqlite(_file: &Path) -> Result<Arc<dyn Store>> {
-    bail!("the SQLite store is not here yet")
+fn sqlite(file: &Path) -> Result<Arc<dyn Store>> {
+    let opened = SqliteStore::open(SqliteOptions::new(file));
+    Ok(Arc::new(opened.with_context(|| format!("open the store {}", file.display()))?))
 }
 
 /// The layer over a store.

@@ -1,0 +1,123 @@
+//! main-job.5: every case from public trackers that is due has a test of its name.
+//!
+//! A test names its cases as the first words of its function: `k2_two_key_lines_are_refused`,
+//! `s5_s10_binary_bodies_and_doubled_headers_come_back`. The list of cases says which issue owes each.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use super::Scale;
+use crate::suite;
+
+const CASES: &str = include_str!("../../cases.json");
+const DUE: &str = "main-job";
+
+#[derive(Deserialize)]
+struct Case {
+    id: String,
+    due: String,
+    what: String,
+}
+
+fn cases() -> Result<Vec<Case>> {
+    serde_json::from_str(CASES).context("cases.json")
+}
+
+/// The case ids a test's name begins with, in lower case.
+fn guards(test: &str) -> impl Iterator<Item = &str> {
+    let function = test.rsplit("::").next().unwrap_or(test);
+    function.split('_').take_while(|word| is_id(word))
+}
+
+fn is_id(word: &str) -> bool {
+    let (letter, number) = word.split_at(usize::from(word.is_char_boundary(1)));
+    letter.bytes().all(|byte| byte.is_ascii_lowercase())
+        && !number.is_empty()
+        && number.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn by_case(names: &[String]) -> BTreeMap<&str, Vec<&str>> {
+    let mut tests: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for name in names {
+        for id in guards(name) {
+            tests.entry(id).or_default().push(name);
+        }
+    }
+    tests
+}
+
+pub(crate) fn prove(scale: Scale) -> Result<bool> {
+    let (cases, names) = (cases()?, suite::names()?);
+    let tests = by_case(&names);
+    let (due, later): (Vec<&Case>, Vec<&Case>) = cases.iter().partition(|case| case.due == DUE);
+    let mut missing = 0;
+    let mut chosen: Vec<&str> = Vec::new();
+    for case in &due {
+        let found = tests.get(case.id.to_ascii_lowercase().as_str()).map(Vec::as_slice).unwrap_or_default();
+        match found {
+            [] => {
+                missing += 1;
+                println!("  {:<4} NO TEST  {}", case.id, case.what);
+            }
+            [first, ..] => println!("  {:<4} {:>2} tests  {} ({first})", case.id, found.len(), case.what),
+        }
+        chosen.extend(found);
+    }
+    for case in &later {
+        println!("  {:<4} left for {}: {}", case.id, case.due, case.what);
+    }
+    chosen.sort_unstable();
+    chosen.dedup();
+    // The quick tier has just run every test; in full they are run here once more, and must pass.
+    let failed = if scale.quick() {
+        0
+    } else {
+        let ends = suite::run(&chosen)?;
+        let failed: Vec<_> = chosen.iter().filter(|name| ends.get(**name) != Some(&true)).collect();
+        for name in &failed {
+            println!("  FAILED or not run: {name}");
+        }
+        failed.len()
+    };
+    println!(
+        "{} cases are due, {missing} without a test; {} tests guard them, {failed} failed; {} cases left for later",
+        due.len(),
+        chosen.len(),
+        later.len()
+    );
+    Ok(missing == 0 && failed == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_guards_the_cases_its_name_begins_with() {
+        let ids = |name| guards(name).collect::<Vec<_>>();
+        assert_eq!(ids("keys::tests::k2_two_key_lines_are_refused"), ["k2"]);
+        assert_eq!(ids("s5_s10_binary_bodies"), ["s5", "s10"]);
+        assert_eq!(ids("r16_and_more_k1"), ["r16"]);
+        assert!(ids("sf_all_634_values").is_empty());
+        assert!(ids("es6_numbers").is_empty());
+        assert!(ids("").is_empty());
+    }
+
+    #[test]
+    fn every_required_case_is_on_the_list_and_due_now() {
+        let cases = cases().expect("well formed");
+        let due: Vec<&str> =
+            cases.iter().filter(|case| case.due == DUE).map(|case| case.id.as_str()).collect();
+        let required = ["D1", "D2", "D5", "D9", "D10", "R16"].map(str::to_owned);
+        for id in (1..=8).map(|number| format!("R{number}")).chain(required) {
+            assert!(due.contains(&id.as_str()), "{id}");
+        }
+        let mut ids: Vec<&str> = cases.iter().map(|case| case.id.as_str()).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), cases.len());
+        assert!(cases.iter().all(|case| !case.what.is_empty()));
+    }
+}
