@@ -2,6 +2,7 @@
 
 mod cases;
 mod once;
+mod sdks;
 mod vectors;
 
 use anyhow::{Context, Result, bail};
@@ -100,6 +101,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
 fn prove(id: &str, scale: Scale) -> Result<bool> {
     match id {
         "main-job.1" => once::prove(scale),
+        "main-job.2" => sdks::prove(scale),
         "main-job.4" => vectors::prove(scale),
         "main-job.5" => cases::prove(scale),
         _ => bail!("{id} is listed and has no proof"),

@@ -102,7 +102,7 @@ pub(crate) fn gateway_command(
 }
 
 /// The name under which a gateway writes its public address.
-pub(crate) const GATEWAY: &str = "listen";
+pub(crate) const GATEWAY: &str = "gateway";
 
 /// The `retrysafe` binary of the same profile as this one, built if it is missing or old.
 fn retrysafe() -> Result<PathBuf> {

@@ -124,3 +124,61 @@ fn on_path(program: &str) -> Option<PathBuf> {
         .map(|folder| folder.join(program))
         .find(|file| file.is_file())
 }
+
+/// A Python with the packages of `requirements` (a pip file's text), in an environment of its own below
+/// `target/tools`.
+///
+/// # Errors
+/// Python is missing and cannot be installed, or the packages cannot be had.
+pub(crate) fn python(requirements: &str) -> Result<PathBuf> {
+    let folder = target("tools/python")?;
+    let (python, stamp) = (folder.join("bin/python"), folder.join("installed.txt"));
+    if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == requirements) {
+        return Ok(python);
+    }
+    println!("setting up Python with {} below target/tools/python", requirements.trim());
+    let system_python = system("python3", "python3")?;
+    let venv = |python: &Path| runs(Command::new(python).args(["-m", "venv"]).arg(&folder));
+    if !venv(&system_python) {
+        // Debian ships the module apart.
+        apt(&["install", "--yes", "--no-install-recommends", "python3-venv"])?;
+        if !venv(&system_python) {
+            bail!("python3 -m venv fails; install python3-venv and run again");
+        }
+    }
+    let list = folder.join("requirements.txt");
+    std::fs::write(&list, requirements)?;
+    let installed = Command::new(&python)
+        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"])
+        .arg(&list)
+        .status()
+        .context("pip")?;
+    if !installed.success() {
+        bail!("pip could not install {}", requirements.trim());
+    }
+    std::fs::write(&stamp, requirements)?;
+    Ok(python)
+}
+
+/// Node, and a folder below `target/tools` with the packages of `package_json` installed.
+///
+/// # Errors
+/// Node or npm is missing and cannot be installed, or the packages cannot be had.
+pub(crate) fn node(package_json: &str) -> Result<(PathBuf, PathBuf)> {
+    let node = system("node", "nodejs")?;
+    let folder = target("tools/node")?;
+    let (manifest, stamp) = (folder.join("package.json"), folder.join("installed.txt"));
+    if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == package_json) {
+        return Ok((node, folder));
+    }
+    println!("setting up Node packages below target/tools/node");
+    let npm = system("npm", "npm")?;
+    std::fs::write(manifest, package_json)?;
+    let arguments = ["install", "--silent", "--no-audit", "--no-fund", "--no-package-lock"];
+    let installed = Command::new(npm).args(arguments).current_dir(&folder).status().context("npm")?;
+    if !installed.success() {
+        bail!("npm could not install the packages of {}", folder.display());
+    }
+    std::fs::write(stamp, package_json)?;
+    Ok((node, folder))
+}
