@@ -45,8 +45,9 @@ pub use retrysafe_core::{
 #[cfg(feature = "axum")]
 pub use retrysafe_server::extract;
 pub use retrysafe_server::{
-    Application, Body, BuildFault, Builder, Effect, Guarded, Inquire, InquireFuture, KeyFileFault, NoAnswer,
-    NoUpstreamAnswer, Peer, Place, Retrysafe, RetrysafeService, TimeLeft, fingerprint_keys_in,
+    Application, Body, BuildFault, Builder, Disposition, Effect, Guarded, Inquire, InquireFuture,
+    KeyFileFault, NoAnswer, NoUpstreamAnswer, Peer, Place, Retrysafe, RetrysafeService, TimeLeft,
+    fingerprint_keys_in,
 };
 #[cfg(feature = "sqlite")]
 pub use retrysafe_store::sqlite::{SqliteOptions, SqliteStore};

@@ -50,9 +50,9 @@ pub enum NoUpstreamAnswer {
     Lost,
 }
 
-/// Put into a response's extensions by a handler that rules over the failure policy.
+/// Put into a *response's* extensions by a handler that rules over the failure policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Disposition {
+pub enum Disposition {
     /// Free the key, whatever the policy says about the status.
     Release,
 }

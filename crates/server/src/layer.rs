@@ -92,10 +92,16 @@ pub(crate) fn original_uri<B>(request: &Request<B>) -> http::Uri {
 }
 
 /// Where axum knows the peer, a trusted-header scope may know it too.
-pub(crate) fn with_peer<B>(mut request: Request<B>) -> Request<B> {
+pub(crate) fn with_peer<B>(request: Request<B>) -> Request<B> {
     #[cfg(feature = "axum")]
+    let request = peer_from_axum(request);
+    request
+}
+
+#[cfg(feature = "axum")]
+fn peer_from_axum<B>(mut request: Request<B>) -> Request<B> {
+    use axum::extract::ConnectInfo;
     if request.extensions().get::<crate::Peer>().is_none() {
-        use axum::extract::ConnectInfo;
         let peer = request.extensions().get::<ConnectInfo<std::net::SocketAddr>>().map(|info| info.0.ip());
         if let Some(peer) = peer {
             request.extensions_mut().insert(crate::Peer(peer));

@@ -33,7 +33,7 @@ mod waiters;
 
 pub use admit::{FENCE_HEADER, HOP_HEADER, TimeLeft};
 pub use body::{Body, BoxError};
-pub use guard::{Guarded, NoUpstreamAnswer};
+pub use guard::{Disposition, Guarded, NoUpstreamAnswer};
 pub use inquire::{Inquire, InquireFuture, NoAnswer};
 pub use keyfile::{KeyFileFault, fingerprint_keys_in};
 pub use layer::RetrysafeService;
