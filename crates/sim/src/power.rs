@@ -42,6 +42,9 @@ const SECTOR_BYTES: usize = 512;
 /// });
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// Clones are the same disk.
+#[derive(Clone)]
 pub struct PowerCut {
     name: String,
     log: Arc<Log>,

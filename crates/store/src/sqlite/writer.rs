@@ -142,9 +142,8 @@ impl Writer {
         transaction.finish(time).map_err(|error| shared(&error))?;
         still_there(connection)?;
         let started = Instant::now();
-        // From here on, an error leaves open what is on the disk: the log may hold the commit, only not yet for sure.
         execute(connection, "COMMIT")
-            .map_err(|error| SharedFault::of(ErrorKind::Unknown, COMMITTING, error))?;
+            .map_err(|error| SharedFault::of(kind_of_commit(&error), COMMITTING, error))?;
         let took = started.elapsed();
         meters.commits.increment(1);
         meters.commit_seconds.record(took.as_secs_f64());
@@ -165,6 +164,16 @@ impl Writer {
             self.pages_at_checkpoint = pages;
             self.checkpointer.wake();
         }
+    }
+}
+
+/// What a failed COMMIT leaves. A disk that was full did not take the last page of the transaction, without which the log
+/// does not count it; a lock that was busy did not let it begin. Anything else, a failed sync above all, may have
+/// brought it to the disk or not.
+fn kind_of_commit(error: &rusqlite::Error) -> ErrorKind {
+    match kind_of(error) {
+        known @ (ErrorKind::Full | ErrorKind::Busy) => known,
+        _ => ErrorKind::Unknown,
     }
 }
 
