@@ -2,13 +2,39 @@
 
 use std::time::Instant;
 
-use metrics::{Counter, Gauge, Histogram, counter, describe_counter, gauge, histogram};
+use metrics::{Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use retrysafe_core::{
     claim::{Settled, Stale},
     codes::Code,
     record::Record,
 };
 use retrysafe_store::Census;
+
+/// Every counter of the layer, with its meaning. `docs/reference/metrics.md` has a row for each.
+const COUNTERS: &[(&str, &str)] = &[
+    ("retrysafe_claims_total", "Keyed requests that won their claim and ran"),
+    ("retrysafe_takeovers_total", "Claims won over a lost holder"),
+    ("retrysafe_replays_total", "Answers replayed"),
+    ("retrysafe_accepted_total", "Answers 202 with a status URL"),
+    ("retrysafe_refusals_total", "Own answers, by code"),
+    ("retrysafe_marked_uncertain_total", "Abandoned requests that were marked uncertain (orphans)"),
+    ("retrysafe_stale_writers_total", "Holders whose result was refused because they were taken over"),
+    ("retrysafe_leases_lost_total", "Holders that found at a renewal that they were taken over"),
+    ("retrysafe_settled_total", "Claims that ended, by how"),
+    ("retrysafe_reaped_total", "Completed records deleted past their reap threshold"),
+    ("retrysafe_tombstones_total", "Answers whose body was too large or streamed and is not kept"),
+    ("retrysafe_keyless_total", "Requests without a key where the key is optional"),
+    ("retrysafe_unlisted_total", "State-changing requests that no endpoint of the contract lists"),
+    ("retrysafe_keys_on_unsafe_endpoints_total", "Keys sent to endpoints documented as unsafe to retry"),
+    ("retrysafe_handler_panics_total", "Handlers that panicked"),
+    ("retrysafe_unguarded_by_outage_total", "Requests run unguarded because the store was down and the contract says open"),
+];
+
+/// Every gauge of the layer.
+const GAUGES: &[(&str, &str)] = &[
+    ("retrysafe_records", "Records in the store, by state; seconds old"),
+    ("retrysafe_running", "Keyed requests that run now"),
+];
 
 /// Every metric of the layer.
 pub(crate) struct Meters {
@@ -39,18 +65,13 @@ pub(crate) struct Meters {
 
 impl Meters {
     pub(crate) fn new() -> Self {
-        describe_counter!("retrysafe_claims_total", "Keyed requests that won their claim and ran");
-        describe_counter!("retrysafe_takeovers_total", "Claims won over a lost holder");
-        describe_counter!("retrysafe_replays_total", "Answers replayed");
-        describe_counter!("retrysafe_refusals_total", "Own answers, by code");
-        describe_counter!(
-            "retrysafe_marked_uncertain_total",
-            "Abandoned requests marked uncertain (orphans)"
-        );
-        describe_counter!(
-            "retrysafe_stale_writers_total",
-            "Holders whose result was refused because they were taken over"
-        );
+        for (name, help) in COUNTERS {
+            describe_counter!(*name, *help);
+        }
+        for (name, help) in GAUGES {
+            describe_gauge!(*name, *help);
+        }
+        describe_histogram!("retrysafe_run_seconds", "Seconds from a won claim to its settlement");
         Self {
             claims: counter!("retrysafe_claims_total"),
             takeovers: counter!("retrysafe_takeovers_total"),
@@ -175,5 +196,18 @@ impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.meters.running.decrement(1.0);
         self.meters.run_seconds.record(self.since.elapsed());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reference_page_explains_every_metric() {
+        let page = include_str!("../../../docs/reference/metrics.md");
+        for (name, _) in COUNTERS.iter().chain(GAUGES) {
+            assert!(page.contains(&format!("`{name}")), "docs/reference/metrics.md does not explain {name}");
+        }
     }
 }
