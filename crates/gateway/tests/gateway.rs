@@ -321,6 +321,27 @@ async fn an_answer_cut_in_its_body_is_unknown_to_every_caller() {
 }
 
 #[tokio::test]
+async fn http2_clients_are_guarded_alike_and_probed_for() {
+    let mut gateway = Running::start(faulty_shop().await, PROBE).await;
+    gateway.client = Client::builder(TokioExecutor::new()).http2_only(true).build_http();
+    let found = gateway.order("k", &[CUT]).await;
+    assert_eq!((found.status, gateway.effects().await), (StatusCode::CREATED, 1));
+    assert_eq!(gateway.order("k", &[CUT]).await.body, found.body);
+    // Reset in the middle: the stream goes, the request does not.
+    let slow = ("x-shop-fault", "delay=100");
+    assert!(tokio::time::timeout(Duration::from_millis(30), gateway.order("k2", &[slow])).await.is_err());
+    loop {
+        let again = gateway.order("k2", &[slow]).await;
+        if again.code() != "idempotency_key_in_flight" {
+            assert_eq!(again.status, StatusCode::CREATED);
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(gateway.effects().await, 2);
+}
+
+#[tokio::test]
 async fn two_gateways_with_one_namespace_refuse_instead_of_waiting_for_each_other() {
     let inner = Running::start(shop(ShopOptions::default()).await, "").await;
     let outer = Running::start(inner.address, "").await;

@@ -36,7 +36,8 @@ pub struct UpstreamTimeout(pub Duration);
 /// stream for what is not keyed, a buffer for what is.
 #[derive(Debug)]
 pub struct Proxy<B> {
-    client: Client<Connector, B>,
+    // One count to change per clone, where the client alone would have a dozen: services are cloned per request.
+    client: Arc<Client<Connector, B>>,
     shared: Arc<Shared>,
 }
 
@@ -50,7 +51,7 @@ struct Shared {
 
 impl<B> Clone for Proxy<B> {
     fn clone(&self) -> Self {
-        Self { client: self.client.clone(), shared: Arc::clone(&self.shared) }
+        Self { client: Arc::clone(&self.client), shared: Arc::clone(&self.shared) }
     }
 }
 
@@ -74,7 +75,7 @@ where
             .http2_only(options.protocol == UpstreamProtocol::Http2)
             .build(Connector::new(&options)?);
         let protected = options.key_headers.iter().chain(&options.protected_headers).cloned().collect();
-        Ok(Self { client, shared: Arc::new(Shared { upstream, options, protected }) })
+        Ok(Self { client: Arc::new(client), shared: Arc::new(Shared { upstream, options, protected }) })
     }
 
     /// Sends `request`, and says what became of it. Dropping the future closes the connection it used; what the
