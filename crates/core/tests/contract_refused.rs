@@ -143,8 +143,19 @@ fn a_status_of_ones_own_rules_over_the_envelope() {
 
 #[test]
 fn a_conflict_of_paths_names_the_endpoint_it_is_with() {
-    let more = "[[endpoint]]\nmethod = \"PUT\"\npath = \"/orders/{id}\"\nkey = \"required\"\n\
-                [[endpoint]]\nmethod = \"PUT\"\npath = \"/orders/{order}\"\nkey = \"required\"";
-    let told = told("", more);
-    assert!(told.len() == 1 && told[0].contains("PUT /orders/{id} already"), "{told:#?}");
+    for (first, second) in [
+        ("/a/{id}", "/a/{other}"),
+        ("/a/{id}/b", "/a/{other}/b"),
+        ("/a/{*rest}", "/a/{*other}"),
+        ("/a/{id}:cancel", "/a/{other}:cancel"),
+        ("/{x}", "/{y}"),
+    ] {
+        let endpoint =
+            |path: &str| format!("[[endpoint]]\nmethod = \"PUT\"\npath = \"{path}\"\nkey = \"required\"\n");
+        let told = told("", &(endpoint(first) + &endpoint(second)));
+        assert!(
+            told.len() == 1 && told[0].contains(&format!("lists PUT {first} already")),
+            "{second}: {told:#?}"
+        );
+    }
 }

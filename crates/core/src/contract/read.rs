@@ -166,10 +166,12 @@ fn endpoints(
             line,
         });
         if let Err(Conflict(earlier)) = routes.insert(endpoints.len() - 1, &endpoints) {
-            let earlier = &endpoints[earlier];
-            let message =
-                format!("line {} lists {} already, and both take the same paths", earlier.line, earlier.name);
-            section.fault("path", message, "keep one of the two endpoints");
+            let earlier = earlier.map(|at| &endpoints[at]);
+            let earlier = earlier.map_or_else(
+                || "an earlier endpoint takes the same paths".to_owned(),
+                |one| format!("line {} lists {} already, and both take the same paths", one.line, one.name),
+            );
+            section.fault("path", earlier, "keep one of the two endpoints");
         }
     }
     if !unscoped.is_empty() {

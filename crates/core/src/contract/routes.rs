@@ -19,9 +19,9 @@ pub(super) struct Routes {
     by_method: Vec<(String, matchit::Router<usize>)>,
 }
 
-/// Two templates of one method that cannot be told apart. Holds the index of the earlier one.
+/// Two templates of one method that cannot be told apart. Holds the index of the earlier one, where the router names it.
 #[derive(Debug)]
-pub(super) struct Conflict(pub(super) usize);
+pub(super) struct Conflict(pub(super) Option<usize>);
 
 /// What a request is to the contract.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl Routes {
                     other.method == endpoint.method
                         && matches!(&error, matchit::InsertError::Conflict { with } if *with == other.path)
                 };
-                Err(Conflict(endpoints[..index].iter().position(same).unwrap_or(0)))
+                Err(Conflict(endpoints[..index].iter().position(same)))
             }
         }
     }
