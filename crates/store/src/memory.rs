@@ -7,8 +7,8 @@
 //! twice. A holder's completion is never refused for want of room: its effect has happened, so the bytes may run
 //! over by what is in flight.
 //!
-//! Records are kept encoded (see [`codec`](crate::codec)), which takes a fraction of the room of the decoded form, and
-//! in shards, each behind a mutex that is held for about a microsecond and never across an await.
+//! Records are in shards, each behind a mutex that is held for well under a microsecond and never across an await. A
+//! replay shares the stored answer with the record instead of copying it.
 //!
 //! ```
 //! use retrysafe_store::{Store, memory::{MemoryOptions, MemoryStore}};
@@ -39,7 +39,7 @@ use crate::{
     clock::{Clock, SystemClock, TimeKeeper},
     is_own_write,
 };
-use shard::Shard;
+use shard::{Shard, Slot, weight};
 
 mod shard;
 
@@ -55,7 +55,7 @@ const FENCES_PER_MS: u64 = 64;
 pub struct MemoryOptions {
     /// The most records, in any state.
     pub max_records: usize,
-    /// The most bytes of encoded records, over which no claim is accepted.
+    /// The most bytes of stored answers, over which no claim is accepted. The rest of a record takes some 600 bytes.
     pub max_bytes: usize,
     /// What it reads the time from.
     pub clock: Arc<dyn Clock>,
@@ -108,15 +108,17 @@ impl MemoryStore {
         self.time.acknowledge();
     }
 
-    /// How many records there are, and how many bytes they take encoded (addresses and indexes come on top).
+    /// How many records there are, and how many bytes their answers take.
     pub fn usage(&self) -> Usage {
         Usage { records: self.records.load(Ordering::Relaxed), bytes: self.bytes.load(Ordering::Relaxed) }
     }
 
-    fn shard(&self, address: &Address) -> MutexGuard<'_, Shard> {
-        // The low bits of a 64-bit hash; the modulus keeps the index in range on every platform.
-        let at = (self.hasher.hash_one(address) % SHARDS as u64) as usize;
-        lock(&self.shards[at])
+    /// The shard of `address`, locked, and the hash to find it by.
+    fn shard(&self, address: &Address) -> (MutexGuard<'_, Shard>, u64) {
+        let hash = self.hasher.hash_one(address);
+        // The tables in a shard use the upper and the lower bits, so the shard is chosen by some from the middle.
+        let at = (hash >> 32) as usize % SHARDS;
+        (lock(&self.shards[at]), hash)
     }
 
     fn each_shard(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
@@ -124,31 +126,37 @@ impl MemoryStore {
     }
 
     fn apply(&self, address: &Address, write: &Write) -> Result<Written, StoreError> {
-        let mut shard = self.shard(address);
-        let slot = shard.find(address);
-        let seen = slot.map(|slot| shard.record(slot)).transpose()?;
-        if !write.expect.allows(seen.as_ref()) {
-            let own = seen.as_ref().and_then(|present| is_own_write(write, present));
-            return Ok(own.map_or_else(|| Written::No(seen), Written::Yes));
+        let (mut shard, hash) = self.shard(address);
+        let slot = shard.find(hash, address);
+        let seen = slot.map(|slot| &shard.get(slot).record);
+        if !write.expect.allows(seen) {
+            let own = seen.and_then(|present| is_own_write(write, present));
+            return Ok(own.map_or_else(|| Written::No(seen.cloned()), Written::Yes));
         }
-        let fence = match &seen {
+        let fence = match seen {
             Some(present) if !write.opens_claim() => present.fence,
             _ => {
                 self.admit(slot.is_none())?;
                 self.issue_fence()?
             }
         };
-        let before = slot.map_or(0, |slot| shard.encoded_len(slot));
-        let after = match (slot, seen) {
-            (Some(slot), Some(seen)) => shard.replace(slot, &seen, &write.next, fence)?,
-            _ => shard.insert(address, &write.next, fence)?,
-        };
-        if slot.is_none() {
-            self.records.fetch_add(1, Ordering::Relaxed);
+        let next = Record { fence, ..write.next.clone() };
+        match slot {
+            Some(slot) => self.replace(&mut shard, slot, next),
+            None => {
+                self.records.fetch_add(1, Ordering::Relaxed);
+                self.bytes.fetch_add(weight(&next), Ordering::Relaxed);
+                shard.insert(hash, address, next);
+            }
         }
+        Ok(Written::Yes(fence))
+    }
+
+    fn replace(&self, shard: &mut Shard, slot: Slot, next: Record) {
+        let (before, after) = (weight(&shard.get(slot).record), weight(&next));
         self.bytes.fetch_add(after, Ordering::Relaxed);
         self.bytes.fetch_sub(before, Ordering::Relaxed);
-        Ok(Written::Yes(fence))
+        shard.replace(slot, next);
     }
 
     /// Refuses a claim when there is no room. Two claims at once may pass the bound together by their own number, at
@@ -164,83 +172,61 @@ impl MemoryStore {
         Fence::new(0, number).ok_or_else(|| StoreError::new(ErrorKind::Full, "issuing a fence"))
     }
 
-    fn remove(&self, address: &Address, guard: RemoveIf) -> Result<bool, StoreError> {
-        let mut shard = self.shard(address);
-        let Some(slot) = shard.find(address) else { return Ok(false) };
-        let seen = shard.record(slot)?;
-        if !guard.allows(&seen) {
-            return Ok(false);
+    fn remove(&self, address: &Address, guard: RemoveIf) -> bool {
+        let (mut shard, hash) = self.shard(address);
+        let Some(slot) = shard.find(hash, address) else { return false };
+        let seen = &shard.get(slot).record;
+        if !guard.allows(seen) {
+            return false;
         }
-        let freed = shard.encoded_len(slot);
-        shard.remove(slot, &seen);
         self.records.fetch_sub(1, Ordering::Relaxed);
-        self.bytes.fetch_sub(freed, Ordering::Relaxed);
-        Ok(true)
+        self.bytes.fetch_sub(weight(seen), Ordering::Relaxed);
+        shard.remove(slot);
+        true
     }
 
-    fn collect_due(&self, due: Due, now: Wall, limit: usize) -> Result<Vec<(Address, Record)>, StoreError> {
+    fn collect_due(&self, due: Due, now: Wall, limit: usize) -> Vec<(Address, Record)> {
         let mut found = Vec::new();
         for shard in self.each_shard() {
-            for (at, slot) in shard.due(due, now).take(limit) {
-                found.push((at, shard.address(slot).clone(), shard.record(slot)?));
-            }
+            let due = shard.due(due, now).take(limit);
+            found.extend(due.map(|(at, entry)| (at, entry.address.clone(), entry.record.clone())));
         }
         found.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
         found.truncate(limit);
-        Ok(found.into_iter().map(|(_, address, record)| (address, record)).collect())
+        found.into_iter().map(|(_, address, record)| (address, record)).collect()
     }
 
-    fn end(
-        &self,
-        namespace: &Namespace,
-        account: &Account,
-        resource: &ResourceId,
-        ends_at: Wall,
-    ) -> Result<usize, StoreError> {
+    fn end(&self, namespace: &Namespace, account: &Account, resource: &ResourceId, ends_at: Wall) -> usize {
         let mut ended = 0;
         for mut shard in self.each_shard() {
             for slot in shard.bound_to(namespace, account, resource) {
-                let seen = shard.record(slot)?;
-                let mut next = seen.clone();
+                let mut next = shard.get(slot).record.clone();
                 let State::Completed { expires_at, .. } = &mut next.state else { continue };
-                if *expires_at <= ends_at {
-                    continue;
+                if *expires_at > ends_at {
+                    *expires_at = ends_at;
+                    self.replace(&mut shard, slot, next);
+                    ended += 1;
                 }
-                *expires_at = ends_at;
-                let before = shard.encoded_len(slot);
-                let after = shard.replace(slot, &seen, &next, seen.fence)?;
-                self.bytes.fetch_add(after, Ordering::Relaxed);
-                self.bytes.fetch_sub(before, Ordering::Relaxed);
-                ended += 1;
             }
         }
-        Ok(ended)
+        ended
     }
 
     /// Reads every record: listing is for people, who page through it, and keeps no index up to date on the hot path.
-    fn page(
-        &self,
-        filter: &Filter,
-        cursor: Option<&Address>,
-        limit: usize,
-    ) -> Result<Vec<(Address, Record)>, StoreError> {
+    fn page(&self, filter: &Filter, cursor: Option<&Address>, limit: usize) -> Vec<(Address, Record)> {
         let mut found = Vec::new();
         for shard in self.each_shard() {
-            for slot in shard.slots() {
-                let address = shard.address(slot);
-                if cursor.is_some_and(|cursor| address <= cursor) || !filter.allows_address(address) {
-                    continue;
-                }
-                let record = shard.record(slot)?;
-                if filter.allows_record(&record) {
-                    found.push((address.clone(), record));
-                }
-            }
-            // Keeps what a page holds, not what matches: the list stays as short as two pages.
+            let matching = shard.iter().filter(|entry| {
+                cursor.is_none_or(|cursor| entry.address > *cursor)
+                    && filter.allows_address(&entry.address)
+                    && filter.allows_record(&entry.record)
+            });
+            found.extend(matching.map(|entry| (entry.address.clone(), entry.record.clone())));
+            // Keeps what a page holds, not what matches: no more than a page and one shard are ever copied.
             found.sort_by(|a, b| a.0.cmp(&b.0));
             found.truncate(limit);
         }
-        Ok(found)
+        found
     }
 }
 
@@ -249,7 +235,7 @@ impl MemoryStore {
 pub struct Usage {
     /// Records in any state.
     pub records: usize,
-    /// Bytes of their encoded form.
+    /// Bytes of their stored answers.
     pub bytes: usize,
 }
 
@@ -282,9 +268,9 @@ impl Store for MemoryStore {
     }
 
     fn load<'a>(&'a self, address: &'a Address) -> StoreFuture<'a, Option<Record>> {
-        let shard = self.shard(address);
-        let record = shard.find(address).map(|slot| shard.record(slot)).transpose();
-        Box::pin(ready(record))
+        let (shard, hash) = self.shard(address);
+        let record = shard.find(hash, address).map(|slot| shard.get(slot).record.clone());
+        Box::pin(ready(Ok(record)))
     }
 
     fn write_if<'a>(&'a self, address: &'a Address, write: &'a Write) -> StoreFuture<'a, Written> {
@@ -292,15 +278,16 @@ impl Store for MemoryStore {
     }
 
     fn remove_if<'a>(&'a self, address: &'a Address, guard: RemoveIf) -> StoreFuture<'a, bool> {
-        Box::pin(ready(self.remove(address, guard)))
+        Box::pin(ready(Ok(self.remove(address, guard))))
     }
 
     fn due<'a>(&'a self, due: Due, now: Wall, limit: usize) -> StoreFuture<'a, Vec<(Address, Record)>> {
-        Box::pin(ready(self.collect_due(due, now, limit)))
+        Box::pin(ready(Ok(self.collect_due(due, now, limit))))
     }
 
     fn locate<'a>(&'a self, namespace: &'a Namespace, status: StatusId) -> StoreFuture<'a, Option<Address>> {
-        let found = self.each_shard().find_map(|shard| shard.locate(status).cloned());
+        let found =
+            self.each_shard().find_map(|shard| shard.locate(status).map(|entry| entry.address.clone()));
         Box::pin(ready(Ok(found.filter(|address| address.namespace() == namespace))))
     }
 
@@ -311,7 +298,7 @@ impl Store for MemoryStore {
         resource: &'a ResourceId,
         expires_at: Wall,
     ) -> StoreFuture<'a, usize> {
-        Box::pin(ready(self.end(namespace, account, resource, expires_at)))
+        Box::pin(ready(Ok(self.end(namespace, account, resource, expires_at))))
     }
 
     fn list<'a>(
@@ -320,7 +307,7 @@ impl Store for MemoryStore {
         cursor: Option<&'a Address>,
         limit: usize,
     ) -> StoreFuture<'a, Vec<(Address, Record)>> {
-        Box::pin(ready(self.page(filter, cursor, limit)))
+        Box::pin(ready(Ok(self.page(filter, cursor, limit))))
     }
 
     fn census<'a>(&'a self) -> StoreFuture<'a, Census> {

@@ -1,75 +1,81 @@
-//! One shard of the memory store: encoded records in slots, and the indexes that find them.
+//! One shard of the memory store: records in slots, and the indexes that find them.
 //!
 //! Every change goes through [`Shard::insert`], [`Shard::replace`] and [`Shard::remove`], which keep the indexes true.
+//! An index holds four bytes for a record, not an address; and a change touches only the indexes whose entry changes:
+//! this is the hot path of every keyed request.
 
-use std::collections::{BTreeSet, HashMap};
+use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
+use hashbrown::HashTable;
 use retrysafe_core::{
     address::{Account, Address, Namespace},
-    ids::{Fence, StatusId},
+    ids::StatusId,
+    outcome::{Body, HeaderPair, Outcome},
     record::{Record, ResourceId, State},
     time::Wall,
 };
 
-use crate::{Census, Due, StateName, StoreError, codec};
+use crate::{Census, Due, StateName};
 
-/// The longest encoding buffer that is kept between writes.
-const KEPT_BUFFER_BYTES: usize = 64 * 1024;
+/// Bodies shorter than this are copied out of whatever buffer they came in, which could be much longer and would stay
+/// in memory as long as the record.
+const COPIED_BODY_BYTES: usize = 16 * 1024;
 
-/// Where a record is in [`Shard::entries`]. Four bytes, since every index holds one for each record.
+/// Where a record is in [`Shard::entries`].
 pub(super) type Slot = u32;
 
-struct Entry {
-    address: Address,
-    encoded: Bytes,
+pub(super) struct Entry {
+    hash: u64,
+    pub(super) address: Address,
+    pub(super) record: Record,
 }
 
 #[derive(Default)]
 pub(super) struct Shard {
-    entries: Vec<Option<Entry>>,
+    /// Boxed, so that growing moves pointers and leaves no room for records that never come.
+    entries: Vec<Option<Box<Entry>>>,
     free: Vec<Slot>,
-    by_address: HashMap<Address, Slot>,
-    by_status: HashMap<StatusId, Slot>,
+    by_address: HashTable<Slot>,
+    by_status: HashTable<Slot>,
     by_resource: BTreeSet<(Namespace, Account, Box<str>, Slot)>,
     leases: BTreeSet<(Wall, Slot)>,
     reaps: BTreeSet<(Wall, Slot)>,
     census: Census,
-    buffer: Vec<u8>,
 }
 
 impl Shard {
-    pub(super) fn find(&self, address: &Address) -> Option<Slot> {
-        self.by_address.get(address).copied()
+    /// `hash` is that of `address`, made once for all shards.
+    pub(super) fn find(&self, hash: u64, address: &Address) -> Option<Slot> {
+        self.by_address.find(hash, |slot| self.get(*slot).address == *address).copied()
     }
 
-    pub(super) fn locate(&self, status: StatusId) -> Option<&Address> {
-        self.by_status.get(&status).map(|slot| self.address(*slot))
+    pub(super) fn locate(&self, status: StatusId) -> Option<&Entry> {
+        let slot = self.by_status.find(spread(status), |slot| self.get(*slot).record.status_id == status)?;
+        Some(self.get(*slot))
     }
 
-    /// The record in `slot`, which is taken.
-    pub(super) fn record(&self, slot: Slot) -> Result<Record, StoreError> {
-        codec::decode(&self.entry(slot).encoded)
+    /// What is in `slot`, which is taken.
+    ///
+    /// Slots come from this shard's own indexes, under one lock: they are always taken.
+    #[expect(
+        clippy::expect_used,
+        reason = "an index that names a free slot is a bug of this file, not an input"
+    )]
+    pub(super) fn get(&self, slot: Slot) -> &Entry {
+        self.entries[slot as usize].as_deref().expect("the slot is taken")
     }
 
-    pub(super) fn address(&self, slot: Slot) -> &Address {
-        &self.entry(slot).address
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().flatten().map(|entry| &**entry)
     }
 
-    pub(super) fn encoded_len(&self, slot: Slot) -> usize {
-        self.entry(slot).encoded.len()
-    }
-
-    pub(super) fn slots(&self) -> impl Iterator<Item = Slot> {
-        self.by_address.values().copied()
-    }
-
-    pub(super) fn due(&self, due: Due, now: Wall) -> impl Iterator<Item = (Wall, Slot)> {
+    pub(super) fn due(&self, due: Due, now: Wall) -> impl Iterator<Item = (Wall, &Entry)> {
         let index = match due {
             Due::LeaseEnded => &self.leases,
             Due::Reapable => &self.reaps,
         };
-        index.range(..=(now, Slot::MAX)).copied()
+        index.range(..=(now, Slot::MAX)).map(|(at, slot)| (*at, self.get(*slot)))
     }
 
     pub(super) fn bound_to(
@@ -86,70 +92,47 @@ impl Shard {
         self.census
     }
 
-    /// Adds a record at a free address. Returns its encoded length.
-    pub(super) fn insert(
-        &mut self,
-        address: &Address,
-        next: &Record,
-        fence: Fence,
-    ) -> Result<usize, StoreError> {
-        let encoded = self.encode(next, fence)?;
-        let len = encoded.len();
-        let entry = Some(Entry { address: address.clone(), encoded });
-        let slot = match self.free.pop() {
-            Some(slot) => {
-                self.entries[slot as usize] = entry;
-                slot
-            }
-            None => {
-                self.entries.push(entry);
-                // 2^32 records of one shard do not fit into any machine.
-                (self.entries.len() - 1) as Slot
-            }
-        };
-        self.by_address.insert(address.clone(), slot);
-        self.index(slot, address, next);
-        Ok(len)
+    /// Adds a record at a free address.
+    pub(super) fn insert(&mut self, hash: u64, address: &Address, record: Record) {
+        let record = compact(record);
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(None);
+            // 2^32 records of one shard do not fit into any machine.
+            (self.entries.len() - 1) as Slot
+        });
+        self.index(slot, address, &record);
+        self.index_status(slot, record.status_id);
+        self.entries[slot as usize] = Some(Box::new(Entry { hash, address: address.clone(), record }));
+        let entries = &self.entries;
+        self.by_address.insert_unique(hash, slot, |slot| hash_of(entries, *slot));
     }
 
-    /// Puts `next` in the place of `seen`. Returns its encoded length.
-    pub(super) fn replace(
-        &mut self,
-        slot: Slot,
-        seen: &Record,
-        next: &Record,
-        fence: Fence,
-    ) -> Result<usize, StoreError> {
-        let encoded = self.encode(next, fence)?;
-        let len = encoded.len();
-        let address = self.address(slot).clone();
-        self.unindex(slot, &address, seen);
-        self.index(slot, &address, next);
-        if let Some(entry) = &mut self.entries[slot as usize] {
-            entry.encoded = encoded;
-        }
-        Ok(len)
-    }
-
-    pub(super) fn remove(&mut self, slot: Slot, seen: &Record) {
-        if let Some(entry) = self.entries[slot as usize].take() {
-            self.unindex(slot, &entry.address, seen);
-            self.by_address.remove(&entry.address);
-            self.free.push(slot);
+    /// Puts `record` in the place of what is there.
+    pub(super) fn replace(&mut self, slot: Slot, record: Record) {
+        let record = compact(record);
+        let Some(mut entry) = self.entries[slot as usize].take() else { return };
+        self.unindex(slot, &entry);
+        self.index(slot, &entry.address, &record);
+        let (before, after) = (entry.record.status_id, record.status_id);
+        entry.record = record;
+        self.entries[slot as usize] = Some(entry);
+        if before != after {
+            self.unindex_status(slot, before);
+            self.index_status(slot, after);
         }
     }
 
-    fn encode(&mut self, record: &Record, fence: Fence) -> Result<Bytes, StoreError> {
-        codec::encode_into(record, fence, &mut self.buffer)?;
-        let encoded = Bytes::copy_from_slice(&self.buffer);
-        if self.buffer.capacity() > KEPT_BUFFER_BYTES {
-            self.buffer = Vec::new();
+    pub(super) fn remove(&mut self, slot: Slot) {
+        let Some(entry) = self.entries[slot as usize].take() else { return };
+        self.unindex(slot, &entry);
+        self.unindex_status(slot, entry.record.status_id);
+        if let Ok(found) = self.by_address.find_entry(entry.hash, |other| *other == slot) {
+            found.remove();
         }
-        Ok(encoded)
+        self.free.push(slot);
     }
 
     fn index(&mut self, slot: Slot, address: &Address, record: &Record) {
-        self.by_status.insert(record.status_id, slot);
         *self.count(&record.state) += 1;
         match &record.state {
             State::InFlight { lease_until } => {
@@ -165,10 +148,9 @@ impl Shard {
         }
     }
 
-    fn unindex(&mut self, slot: Slot, address: &Address, record: &Record) {
-        self.by_status.remove(&record.status_id);
-        *self.count(&record.state) -= 1;
-        match &record.state {
+    fn unindex(&mut self, slot: Slot, entry: &Entry) {
+        *self.count(&entry.record.state) -= 1;
+        match &entry.record.state {
             State::InFlight { lease_until } => {
                 self.leases.remove(&(*lease_until, slot));
             }
@@ -176,9 +158,24 @@ impl Shard {
             State::Completed { reap_at, resource, .. } => {
                 self.reaps.remove(&(*reap_at, slot));
                 if let Some(resource) = resource {
-                    self.by_resource.remove(&resource_entry(address, resource, slot));
+                    self.by_resource.remove(&resource_entry(&entry.address, resource, slot));
                 }
             }
+        }
+    }
+
+    fn index_status(&mut self, slot: Slot, status: StatusId) {
+        let entries = &self.entries;
+        let rehash = |slot: &Slot| match &entries[*slot as usize] {
+            Some(entry) => spread(entry.record.status_id),
+            None => 0,
+        };
+        self.by_status.insert_unique(spread(status), slot, rehash);
+    }
+
+    fn unindex_status(&mut self, slot: Slot, status: StatusId) {
+        if let Ok(found) = self.by_status.find_entry(spread(status), |other| *other == slot) {
+            found.remove();
         }
     }
 
@@ -189,15 +186,17 @@ impl Shard {
             StateName::Completed => &mut self.census.completed,
         }
     }
+}
 
-    /// Slots come from this shard's own indexes, under one lock: they are always taken.
-    #[expect(
-        clippy::expect_used,
-        reason = "an index that names a free slot is a bug of this file, not an input"
-    )]
-    fn entry(&self, slot: Slot) -> &Entry {
-        self.entries[slot as usize].as_ref().expect("the slot is taken")
-    }
+/// For the tables when they grow.
+fn hash_of(entries: &[Option<Box<Entry>>], slot: Slot) -> u64 {
+    entries[slot as usize].as_ref().map_or(0, |entry| entry.hash)
+}
+
+/// A status id is random bits, drawn here and not by a caller: it needs no hashing, only folding.
+fn spread(status: StatusId) -> u64 {
+    let bits = status.as_u128();
+    (bits ^ (bits >> 64)) as u64
 }
 
 fn resource_entry(
@@ -206,4 +205,45 @@ fn resource_entry(
     slot: Slot,
 ) -> (Namespace, Account, Box<str>, Slot) {
     (address.namespace().clone(), address.account().clone(), resource.0.clone(), slot)
+}
+
+/// `record` without a hold on buffers of others: the bytes of its answer in one buffer of its own.
+fn compact(mut record: Record) -> Record {
+    if let State::Completed { outcome, .. } = &mut record.state {
+        *outcome = Arc::new(compact_outcome(outcome));
+    }
+    record
+}
+
+fn compact_outcome(outcome: &Outcome) -> Outcome {
+    let body: &[u8] = match &outcome.body {
+        Body::Kept(body) if body.len() < COPIED_BODY_BYTES => body,
+        _ => &[],
+    };
+    let lines = || outcome.headers.iter().chain(&outcome.trailers);
+    let mut buffer = Vec::with_capacity(lines().map(|line| line.value.len()).sum::<usize>() + body.len());
+    lines().for_each(|line| buffer.extend_from_slice(&line.value));
+    buffer.extend_from_slice(body);
+    let mut rest = Bytes::from(buffer);
+    let mut moved = |lines: &[HeaderPair]| {
+        let own = |line: &HeaderPair| HeaderPair {
+            name: line.name.clone(),
+            value: rest.split_to(line.value.len()),
+        };
+        lines.iter().map(own).collect()
+    };
+    let (headers, trailers) = (moved(&outcome.headers), moved(&outcome.trailers));
+    let body = match &outcome.body {
+        Body::Kept(body) if body.len() < COPIED_BODY_BYTES => Body::Kept(rest),
+        other => other.clone(),
+    };
+    Outcome { status: outcome.status, headers, body, trailers }
+}
+
+/// About how many bytes of a caller's content a record keeps.
+pub(super) fn weight(record: &Record) -> usize {
+    let State::Completed { outcome, .. } = &record.state else { return 0 };
+    let lines = outcome.headers.iter().chain(&outcome.trailers);
+    let lines: usize = lines.map(|line| size_of_val(line) + line.name.len() + line.value.len()).sum();
+    lines + outcome.body_len().unwrap_or(0)
 }
