@@ -12,7 +12,7 @@ use serde_json::Value;
 
 /// How long a server may take to be ready: an unoptimised build on a busy machine is slow.
 const READY_LIMIT: Duration = Duration::from_secs(20);
-/// How long one may take to end after SIGTERM, before SIGKILL.
+/// How long one may take to end after SIGTERM.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(5);
 
@@ -77,8 +77,10 @@ impl Server {
             .with_context(|| format!("{}: {name}", self.name))
     }
 
+    /// The server's own process: what was started may be a program around it.
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        let own = self.ready.get("pid").and_then(Value::as_u64).and_then(|pid| u32::try_from(pid).ok());
+        own.unwrap_or_else(|| self.child.id())
     }
 
     /// The end of what it printed.
@@ -96,34 +98,35 @@ impl Server {
         Ok(())
     }
 
-    /// SIGTERM, and SIGKILL if that takes too long.
+    /// SIGTERM, and the wait for its end.
     ///
     /// # Errors
-    /// The process cannot be waited for.
+    /// It does not end in time; it is killed then.
     pub(crate) fn stop(mut self) -> Result<()> {
-        terminate(&mut self.child)
-    }
-}
-
-fn terminate(child: &mut Child) -> Result<()> {
-    if let Some(pid) = Pid::from_raw(i32::try_from(child.id())?) {
-        // It may have ended already; then there is nothing to signal.
-        let _ = kill_process(pid, Signal::TERM);
-    }
-    let start = Instant::now();
-    while child.try_wait()?.is_none() {
-        if start.elapsed() > STOP_LIMIT {
-            child.kill()?;
-            child.wait()?;
-            break;
+        if let Some(pid) = Pid::from_raw(i32::try_from(self.pid())?) {
+            // It may have ended already; then there is nothing to signal.
+            let _ = kill_process(pid, Signal::TERM);
         }
-        std::thread::sleep(POLL);
+        let start = Instant::now();
+        while self.child.try_wait()?.is_none() {
+            if start.elapsed() > STOP_LIMIT {
+                bail!("{} does not end within {} s of SIGTERM", self.name, STOP_LIMIT.as_secs());
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
+        let alive = matches!(self.child.try_wait(), Ok(None));
+        if alive && self.pid() != self.child.id() {
+            // A program around the server may leave it behind when killed.
+            if let Some(pid) = i32::try_from(self.pid()).ok().and_then(Pid::from_raw) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

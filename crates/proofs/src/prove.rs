@@ -1,7 +1,10 @@
 //! `prove`: each item of the list, its figure last.
 
+mod bench;
 mod cases;
+mod crashes;
 mod once;
+mod power;
 mod sdks;
 mod vectors;
 
@@ -102,8 +105,10 @@ fn prove(id: &str, scale: Scale) -> Result<bool> {
     match id {
         "main-job.1" => once::prove(scale),
         "main-job.2" => sdks::prove(scale),
+        "main-job.3" => crashes::prove(scale),
         "main-job.4" => vectors::prove(scale),
         "main-job.5" => cases::prove(scale),
+        "main-job.6" => bench::prove(scale),
         _ => bail!("{id} is listed and has no proof"),
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::contract::Terms;
+use crate::contract::{JWT_SECRET_ENV, Terms, jwt};
 use crate::process::{Server, own};
 use crate::tools;
 
@@ -51,12 +51,16 @@ pub(crate) fn service(
     store: &str,
     work: Duration,
     lease: Duration,
+    listen: Option<SocketAddr>,
     scratch: &Path,
 ) -> Result<Server> {
     let mut command = own(&["service", "--store", store])?;
     command.arg("--work-ms").arg(work.as_millis().to_string());
     command.arg("--lease-ms").arg(lease.as_millis().to_string());
     command.arg("--ledger").arg(scratch.join("service-ledger"));
+    if let Some(listen) = listen {
+        command.arg("--listen").arg(listen.to_string());
+    }
     Server::start(name, command, scratch)
 }
 
@@ -97,7 +101,7 @@ pub(crate) fn gateway_command(
         GatewayStore::Memory => "memory".as_ref(),
         GatewayStore::File(path) => path.as_os_str(),
     });
-    command.current_dir(scratch);
+    command.current_dir(scratch).env(JWT_SECRET_ENV, jwt()?.1);
     Ok(command)
 }
 

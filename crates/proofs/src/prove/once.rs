@@ -68,7 +68,7 @@ fn through_the_layer(races: Races) -> Result<bool> {
     let mut holds = true;
     let file = format!("sqlite:{}", scratch.path().join("layer.db").display());
     for (name, store) in [("layer on memory", "memory"), ("layer on SQLite", file.as_str())] {
-        let server = service("service", store, HANDLER, lease, scratch.path())?;
+        let server = service("service", store, HANDLER, lease, None, scratch.path())?;
         let address = server.address("listen")?;
         let subject =
             Subject { name, targets: vec![address], ledger: address, patience: Patience::InFlightOnly };
