@@ -51,8 +51,8 @@ struct TestArgs {
 struct ProveArgs {
     /// One item (`main-job.1`) or every item of a slug (`main-job`)
     item: Option<String>,
-    /// Every quick item, at a reduced scale
-    #[arg(long, conflicts_with = "item")]
+    /// At a reduced scale; without an item: every quick one
+    #[arg(long)]
     quick: bool,
     /// Passed to the proof as it is, for example `-- --rounds 20`
     #[arg(last = true)]
@@ -79,7 +79,7 @@ fn main() -> Result<ExitCode> {
         Task::Prove(args) => match (args.item, args.quick) {
             (None, false) => prove::list()?,
             (None, true) => prove::quick(&args.rest)?,
-            (Some(item), _) => prove::one(&item, &args.rest)?,
+            (Some(item), quick) => prove::one(&item, quick, &args.rest)?,
         },
         Task::Bench(args) => prove::bench(args.json, args.only.as_deref(), &args.rest)?,
     };

@@ -51,15 +51,19 @@ pub(crate) fn list() -> Result<bool> {
     Ok(true)
 }
 
-/// Reproduces one item, or every item of a slug, in full.
-pub(crate) fn one(wanted: &str, rest: &[String]) -> Result<bool> {
+/// Reproduces one item, or every item of a slug, in full or at the reduced scale.
+pub(crate) fn one(wanted: &str, quick: bool, rest: &[String]) -> Result<bool> {
     let items = items()?;
     let chosen = select(&items, wanted);
     if chosen.is_empty() {
         bail!("no proof is called {wanted}; `cargo xtask prove` lists them");
     }
     let mut command = cargo(["run", "--release", "--quiet", "--package", "retrysafe-proofs", "--", "prove"]);
-    command.args(chosen.iter().map(|item| &item.id)).args(rest);
+    command.args(chosen.iter().map(|item| &item.id));
+    if quick {
+        command.arg("--quick");
+    }
+    command.args(rest);
     holds(command)
 }
 

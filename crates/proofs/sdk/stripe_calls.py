@@ -16,7 +16,9 @@ for line in sys.stdin:
     account = json.loads(line)["account"]
     try:
         intent = stripe.PaymentIntent.create(amount=4200, currency="eur", api_key=account)
-        result = {"id": intent.get("id")}
+        result = {"id": getattr(intent, "id", None)}
     except stripe.StripeError as error:
-        result = {"error": type(error).__name__, "status": error.http_status, "code": error.code}
+        # Some error classes leave `code` empty; the error object that came over the wire has it.
+        code = error.code or (error.error.code if error.error else None)
+        result = {"error": type(error).__name__, "status": error.http_status, "code": code}
     print(json.dumps(result), flush=True)

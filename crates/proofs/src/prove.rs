@@ -20,8 +20,8 @@ const ITEMS: &str = include_str!("../items.json");
 pub(crate) struct Options {
     /// The items, as `main-job.1`
     items: Vec<String>,
-    /// Every quick item, at a reduced scale
-    #[arg(long, conflicts_with = "items")]
+    /// At a reduced scale; without items: every quick one
+    #[arg(long)]
     quick: bool,
     /// How many rounds, races, kills: what the item counts. Default: the full number
     #[arg(long)]
@@ -64,7 +64,7 @@ struct Item {
 /// No such item. An item that cannot be run counts as one that does not hold.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let items: Vec<Item> = serde_json::from_str(ITEMS).context("items.json")?;
-    let chosen: Vec<&Item> = if options.quick {
+    let chosen: Vec<&Item> = if options.quick && options.items.is_empty() {
         items.iter().filter(|item| item.quick).collect()
     } else {
         let find = |wanted: &String| {
