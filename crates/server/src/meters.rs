@@ -2,7 +2,10 @@
 
 use std::time::Instant;
 
-use metrics::{Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics::{
+    Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge,
+    histogram,
+};
 use retrysafe_core::{
     claim::{Settled, Stale},
     codes::Code,
@@ -27,7 +30,10 @@ const COUNTERS: &[(&str, &str)] = &[
     ("retrysafe_unlisted_total", "State-changing requests that no endpoint of the contract lists"),
     ("retrysafe_keys_on_unsafe_endpoints_total", "Keys sent to endpoints documented as unsafe to retry"),
     ("retrysafe_handler_panics_total", "Handlers that panicked"),
-    ("retrysafe_unguarded_by_outage_total", "Requests run unguarded because the store was down and the contract says open"),
+    (
+        "retrysafe_unguarded_by_outage_total",
+        "Requests run unguarded because the store was down and the contract says open",
+    ),
 ];
 
 /// Every gauge of the layer.

@@ -7,7 +7,10 @@
 use std::{collections::HashMap, fmt, net::IpAddr};
 
 use http::{HeaderMap, HeaderName, request::Parts};
-use jsonwebtoken::{Algorithm, DecodingKey, Validation, jwk::JwkSet};
+use jsonwebtoken::{
+    Algorithm, AlgorithmFamily, DecodingKey, Validation,
+    jwk::{JwkSet, PublicKeyUse},
+};
 use retrysafe_core::{
     address::Account,
     contract::{JwtKey, JwtScope, Scope},
@@ -153,39 +156,27 @@ pub struct Application(pub Account);
 struct JwtVerifier {
     header: HeaderName,
     claims: Vec<String>,
-    validation: Validation,
     keys: Keys,
 }
 
 enum Keys {
-    One(DecodingKey),
+    One(Box<VerifyingKey>),
     /// By key id. A token without `kid` is accepted when there is only one key.
-    Set(Vec<(Option<String>, DecodingKey)>),
+    Set(Vec<(Option<String>, VerifyingKey)>),
+}
+
+/// A key with the checks of the tokens it verifies.
+struct VerifyingKey {
+    key: DecodingKey,
+    validation: Validation,
 }
 
 impl JwtVerifier {
     fn new(scope: &JwtScope) -> Result<Self, ScopeFault> {
-        let algorithms = scope
-            .algorithms
-            .iter()
-            .map(|name| name.parse::<Algorithm>().map_err(|_| ScopeFault::Algorithm(name.clone())))
-            .collect::<Result<Vec<_>, _>>()?;
-        let first = algorithms.first().copied().unwrap_or(Algorithm::RS256);
-        let mut validation = Validation::new(first);
-        validation.algorithms = algorithms;
-        match &scope.issuer {
-            Some(issuer) => validation.set_issuer(&[issuer]),
-            None => validation.iss = None,
-        }
-        match &scope.audience {
-            Some(audience) => validation.set_audience(&[audience]),
-            None => validation.validate_aud = false,
-        }
         Ok(Self {
             header: header_name(&scope.header)?,
             claims: scope.claims.clone(),
-            validation,
-            keys: Keys::read(&scope.key, first)?,
+            keys: Keys::read(&scope.key, &validation(scope)?)?,
         })
     }
 
@@ -205,7 +196,7 @@ impl JwtVerifier {
     }
 
     fn decode(&self, token: &str) -> Result<Claims, NoScope> {
-        let key = match &self.keys {
+        let VerifyingKey { key, validation } = match &self.keys {
             Keys::One(key) => key,
             Keys::Set(keys) => {
                 let kid = jsonwebtoken::decode_header(token).map_err(|_| NoScope)?.kid;
@@ -216,14 +207,48 @@ impl JwtVerifier {
                 }
             }
         };
-        jsonwebtoken::decode::<Claims>(token, key, &self.validation)
-            .map(|data| data.claims)
-            .map_err(|_| NoScope)
+        jsonwebtoken::decode::<Claims>(token, key, validation).map(|data| data.claims).map_err(|_| NoScope)
+    }
+}
+
+/// What every token has to show. What the contract names is required, not only compared where it is there: a token
+/// without `aud` was made for nobody in particular, and not for this API.
+fn validation(scope: &JwtScope) -> Result<Validation, ScopeFault> {
+    let algorithms = scope
+        .algorithms
+        .iter()
+        .map(|name| name.parse::<Algorithm>().map_err(|_| ScopeFault::Algorithm(name.clone())))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut validation = Validation::new(algorithms.first().copied().unwrap_or(Algorithm::RS256));
+    validation.algorithms = algorithms;
+    validation.validate_nbf = true;
+    let mut required = vec!["exp"];
+    if let Some(issuer) = &scope.issuer {
+        validation.set_issuer(&[issuer]);
+        required.push("iss");
+    }
+    match &scope.audience {
+        Some(audience) => {
+            validation.set_audience(&[audience]);
+            required.push("aud");
+        }
+        None => validation.validate_aud = false,
+    }
+    validation.set_required_spec_claims(&required);
+    Ok(validation)
+}
+
+impl VerifyingKey {
+    /// `key` with those of the contract's algorithms that it can be used with; `None` if it is for none of them.
+    fn new(key: DecodingKey, validation: &Validation) -> Option<Self> {
+        let mut validation = validation.clone();
+        validation.algorithms.retain(|algorithm| algorithm.family() == key.family());
+        (!validation.algorithms.is_empty()).then_some(Self { key, validation })
     }
 }
 
 impl Keys {
-    fn read(key: &JwtKey, algorithm: Algorithm) -> Result<Self, ScopeFault> {
+    fn read(key: &JwtKey, validation: &Validation) -> Result<Self, ScopeFault> {
         let read = |path: &String| {
             std::fs::read(path).map_err(|source| ScopeFault::KeyFile { path: path.clone(), source })
         };
@@ -231,29 +256,45 @@ impl Keys {
             from: from.to_owned(),
             why: why.to_string(),
         };
+        let one = |from: &str, key: Result<DecodingKey, jsonwebtoken::errors::Error>| {
+            let key = key.map_err(|error| unusable(from, &error))?;
+            let key = VerifyingKey::new(key, validation);
+            key.map(|key| Keys::One(Box::new(key)))
+                .ok_or_else(|| unusable(from, &"it is of another kind than the algorithms"))
+        };
         match key {
             JwtKey::SecretEnv(name) => {
                 let secret = std::env::var(name).map_err(|_| ScopeFault::NoSecret(name.clone()))?;
-                let key = DecodingKey::from_secret(secret.as_bytes());
-                key.map(Keys::One).map_err(|error| unusable(name, &error))
+                one(name, DecodingKey::from_secret(secret.as_bytes()))
             }
             JwtKey::PemFile(path) => {
                 let pem = read(path)?;
-                let key = match algorithm {
-                    Algorithm::ES256 | Algorithm::ES384 => DecodingKey::from_ec_pem(&pem),
-                    Algorithm::EdDSA => DecodingKey::from_ed_pem(&pem),
-                    _ => DecodingKey::from_rsa_pem(&pem),
-                };
-                key.map(Keys::One).map_err(|error| unusable(path, &error))
+                one(
+                    path,
+                    match validation.algorithms.first().map(|first| first.family()) {
+                        Some(AlgorithmFamily::Ec) => DecodingKey::from_ec_pem(&pem),
+                        Some(AlgorithmFamily::Ed) => DecodingKey::from_ed_pem(&pem),
+                        _ => DecodingKey::from_rsa_pem(&pem),
+                    },
+                )
             }
             JwtKey::JwksFile(path) => {
                 let set: JwkSet =
                     serde_json::from_slice(&read(path)?).map_err(|error| unusable(path, &error))?;
-                let keys = set.keys.iter().map(|jwk| {
-                    let key = DecodingKey::from_jwk(jwk).map_err(|error| unusable(path, &error))?;
-                    Ok((jwk.common.key_id.clone(), key))
-                });
-                keys.collect::<Result<_, _>>().map(Keys::Set)
+                // Issuers publish keys for other uses next to those that sign; they verify nothing.
+                let keys: Vec<_> = set
+                    .keys
+                    .iter()
+                    .filter(|jwk| jwk.common.public_key_use != Some(PublicKeyUse::Encryption))
+                    .filter_map(|jwk| {
+                        let key = VerifyingKey::new(DecodingKey::from_jwk(jwk).ok()?, validation)?;
+                        Some((jwk.common.key_id.clone(), key))
+                    })
+                    .collect();
+                if keys.is_empty() {
+                    return Err(unusable(path, &"it holds no signing key for the algorithms"));
+                }
+                Ok(Keys::Set(keys))
             }
         }
     }
