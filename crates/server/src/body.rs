@@ -87,7 +87,14 @@ impl HttpBody for Body {
 
     fn size_hint(&self) -> SizeHint {
         let head = self.head.as_ref().map_or(0, |head| head.len() as u64);
-        let Some(rest) = &self.rest else { return SizeHint::with_exact(head) };
+        let Some(rest) = &self.rest else {
+            // With trailers to come no exact size is told: HTTP/1.1 would send a Content-Length, and then has no place
+            // for them (S17).
+            return match self.trailers {
+                None => SizeHint::with_exact(head),
+                Some(_) => SizeHint::default(),
+            };
+        };
         let hint = rest.size_hint();
         let mut whole = SizeHint::new();
         whole.set_lower(hint.lower().saturating_add(head));
