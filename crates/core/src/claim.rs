@@ -20,6 +20,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     address::Address,
+    fingerprint::Fingerprint,
     ids::{AttemptId, Fence},
     outcome::Outcome,
     record::{Expect, Record, RecoveryClass, RemoveIf, ResourceId, State, Uncertainty, Write},
@@ -58,6 +59,11 @@ impl Claim {
         self.record.fence
     }
 
+    /// What the request was.
+    pub fn fingerprint(&self) -> &Fingerprint {
+        &self.record.fingerprint
+    }
+
     /// What happens when this holder is lost; the record's own, not today's contract (protocol 8).
     pub fn recovery(&self) -> RecoveryClass {
         self.record.recovery
@@ -66,8 +72,7 @@ impl Claim {
     /// The write that keeps the claim until `now + lease`. It leaves the attempt id alone, so it never invalidates a
     /// completion that is under way (protocol 6); applied after one, or after a hold, it changes nothing.
     pub fn renewal(&self, now: Wall, lease: Duration) -> Write {
-        let state = State::InFlight { lease_until: now.plus(lease) };
-        Write { expect: Expect::Holding(self.record.attempt), ..self.own(state) }
+        renewal(&self.record, now, lease)
     }
 
     /// Ends the claim with its outcome.
@@ -137,6 +142,11 @@ fn own_write(record: &Record, state: State) -> Write {
     Write { expect: Expect::Attempt(record.attempt), next: Record { state, ..record.clone() } }
 }
 
+fn renewal(record: &Record, now: Wall, lease: Duration) -> Write {
+    let state = State::InFlight { lease_until: now.plus(lease) };
+    Write { expect: Expect::Holding(record.attempt), ..own_write(record, state) }
+}
+
 fn completed(outcome: Outcome, times: Times, resource: Option<ResourceId>, now: Wall) -> State {
     let expires_at = now.plus(times.replay);
     State::Completed {
@@ -185,6 +195,13 @@ impl Settling {
     /// What.
     pub fn change(&self) -> &Change {
         &self.change
+    }
+
+    /// The write that keeps the claim until `now + lease`, while the store takes its time. `None` for a release: nobody
+    /// has to be kept out of a key that is to be free.
+    pub fn renewal(&self, now: Wall, lease: Duration) -> Option<Write> {
+        let Change::Write(write) = &self.change else { return None };
+        Some(renewal(&write.next, now, lease))
     }
 
     /// Ends it with what the store said: whether the change was applied. A holder that was taken over gets [`Stale`] and

@@ -124,12 +124,14 @@ impl Guard {
             }
             KeyPlace::Body(_) => None,
         };
+        let mut deadline = None;
         if let Some(left) = time_left(&parts.headers, self.engine.contract.client.deadline_header.as_deref())
         {
             if left.is_zero() {
                 return Err(Code::DeadlineExceeded);
             }
             parts.extensions.insert(TimeLeft(left));
+            deadline = tokio::time::Instant::now().checked_add(left);
         }
 
         let limit = endpoint.limits.request_body_max;
@@ -154,6 +156,7 @@ impl Guard {
         Ok(Admitted::Keyed(Box::new(Job {
             address: self.address(account, key),
             prefers_async: prefers_async(&parts.headers),
+            deadline,
             resource: ended_resource(endpoint, params),
             path: path.into(),
             query: query.map(Into::into),

@@ -3,10 +3,7 @@
 //! [`Engine::claim`] answers whether a keyed request may run; [`Held::run`] drives the work while renewing the lease;
 //! [`Engine::settle`] ends the claim. The HTTP layer is one user of it; a consumer or a job is another.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use retrysafe_core::{
     address::Address,
@@ -16,22 +13,29 @@ use retrysafe_core::{
     decide::{Asked, Decision, Fresh, Refusal, Rules, Upkeep, decide, upkeep},
     ids::{AttemptId, StatusId},
     outcome::Outcome,
-    record::{Record, RemoveIf, Write},
+    record::{Record, RemoveIf, State, Write},
     time::Wall,
 };
 use retrysafe_store::{Due, ErrorKind, Store, StoreError, Written};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
 
 use crate::{meters::Meters, waiters::Waiters};
 
 /// Rounds of "decide, write, lost, decide again" before a claim gives up with 503. Each lost round means that somebody
 /// else made progress on the same key, so more than a few in a row point to a broken store.
 const CLAIM_ROUNDS_MAX: u32 = 16;
-/// How often a write whose result is unknown, or that found the store busy, is offered again. The store recognises one
+/// How often a claim whose result is unknown, or that found the store busy, is offered again. The store recognises one
 /// that it has applied (R6).
-const OFFERS_MAX: u32 = 5;
-/// The pause before a write is offered again, doubled each time.
+const CLAIM_OFFERS_MAX: u32 = 5;
+/// The same for the end of a claim: about seven seconds. Nothing is lost by waiting, since the lease is kept meanwhile,
+/// and giving up makes the key uncertain (S14).
+const SETTLE_OFFERS_MAX: u32 = 12;
+/// The pause before a write is offered again, doubled each time up to the longest.
 const OFFER_PAUSE: Duration = Duration::from_millis(20);
+const OFFER_PAUSE_LONGEST: Duration = Duration::from_secs(1);
 /// First and longest pause between two looks at a record that another process may complete.
 const POLL_FIRST: Duration = Duration::from_millis(20);
 const POLL_LONGEST: Duration = Duration::from_millis(500);
@@ -93,12 +97,14 @@ impl Engine {
         }
     }
 
-    /// Whether the request at `address` may run. Waits where the contract says so, for as long as it says.
+    /// Whether the request at `address` may run. Waits where the contract says so, for as long as it says, and never past
+    /// `deadline`: a caller that was told "failed" must not be surprised by an effect that began after that.
     pub(crate) async fn claim(
         &self,
         endpoint: &Endpoint,
         address: &Address,
         asked: &Asked<'_>,
+        deadline: Option<Instant>,
     ) -> Result<Claimed, StoreError> {
         let rules = Rules {
             endpoint: &endpoint.name,
@@ -108,17 +114,20 @@ impl Engine {
             in_flight: &endpoint.in_flight,
         };
         let mut seen: Option<Record> = None;
-        let mut waited_since: Option<Instant> = None;
+        let mut wait_until: Option<Instant> = None;
         let mut rounds = 0;
         while rounds < CLAIM_ROUNDS_MAX {
             let now = self.store.now()?;
             match decide(seen.as_ref(), asked, &rules, fresh()?, now) {
                 Decision::Claim(write) => {
                     rounds += 1;
+                    if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                        return Ok(Claimed::Refuse(Refusal::of(Code::DeadlineExceeded)));
+                    }
                     let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
                         return Ok(Claimed::Refuse(Refusal::after(Code::Overloaded, RETRY_AFTER_OUTAGE)));
                     };
-                    match self.offer(address, &write).await {
+                    match self.offer(address, &write, CLAIM_OFFERS_MAX).await {
                         Ok(Written::Yes(fence)) => {
                             let Some(claim) = Claim::won(address.clone(), &write, fence) else { continue };
                             self.meters.claimed(seen.as_ref());
@@ -138,7 +147,7 @@ impl Engine {
                 }
                 Decision::MarkUncertain(write) => {
                     rounds += 1;
-                    seen = match self.offer(address, &write).await? {
+                    seen = match self.offer(address, &write, CLAIM_OFFERS_MAX).await? {
                         Written::Yes(fence) => {
                             self.meters.marked_uncertain();
                             Some(Record { fence, ..write.next })
@@ -147,13 +156,15 @@ impl Engine {
                     };
                 }
                 Decision::Wait(at_most) => {
-                    let since = *waited_since.get_or_insert_with(Instant::now);
-                    let Some(left) = at_most.checked_sub(since.elapsed()).filter(|left| !left.is_zero())
-                    else {
+                    let until = *wait_until.get_or_insert_with(|| {
+                        let until = Instant::now() + at_most;
+                        deadline.map_or(until, |deadline| deadline.min(until))
+                    });
+                    if until <= Instant::now() {
                         let refusal = Refusal::after(Code::KeyInFlight, endpoint.in_flight.retry_after);
                         return Ok(Claimed::Refuse(refusal));
-                    };
-                    seen = self.wait(address, left).await?;
+                    }
+                    seen = self.wait(address, until).await?;
                 }
                 Decision::Replay(outcome) => return Ok(Claimed::Replay(outcome)),
                 Decision::Refuse(refusal) => return Ok(Claimed::Refuse(refusal)),
@@ -166,10 +177,9 @@ impl Engine {
         Err(StoreError::new(ErrorKind::Unavailable, "claiming a key that keeps changing"))
     }
 
-    /// Waits until the record at `address` is no longer in flight, its lease has ended, or `at_most` has passed; returns
-    /// it. Holds no store connection and no permit meanwhile (protocol 14).
-    async fn wait(&self, address: &Address, at_most: Duration) -> Result<Option<Record>, StoreError> {
-        let until = tokio::time::Instant::now() + at_most;
+    /// Waits until the record at `address` is no longer in flight, its lease has ended, or it is `until`; returns it. Holds
+    /// no store connection and no permit meanwhile (protocol 14).
+    async fn wait(&self, address: &Address, until: Instant) -> Result<Option<Record>, StoreError> {
         let waiting = self.waiters.join(address);
         let mut pause = POLL_FIRST;
         loop {
@@ -177,12 +187,12 @@ impl Engine {
             let record = self.store.load(address).await?;
             let now = self.store.now()?;
             let in_flight = record.as_ref().and_then(|record| record.lease_until());
-            let over = tokio::time::Instant::now() >= until;
+            let over = Instant::now() >= until;
             match in_flight {
                 Some(lease_until) if now < lease_until && !over => {}
                 _ => return Ok(record),
             }
-            let next_look = (tokio::time::Instant::now() + pause).min(until);
+            let next_look = (Instant::now() + pause).min(until);
             let _ = tokio::time::timeout_at(next_look, woken).await;
             pause = (pause * 2).min(POLL_LONGEST);
         }
@@ -190,38 +200,63 @@ impl Engine {
 
     /// Offers a write until its result is known. Only faults that leave the question open, or changed nothing, are offered
     /// again, with the same attempt id: an own write that was applied is recognised.
-    async fn offer(&self, address: &Address, write: &Write) -> Result<Written, StoreError> {
-        let mut pause = OFFER_PAUSE;
-        let mut unknown = false;
-        for offer in 1.. {
-            let error = match self.store.write_if(address, write).await {
+    async fn offer(&self, address: &Address, write: &Write, offers: u32) -> Result<Written, StoreError> {
+        let mut patience = Patience::of(offers);
+        loop {
+            match self.store.write_if(address, write).await {
                 Ok(written) => return Ok(written),
-                Err(error) => error,
-            };
-            unknown |= error.kind() == ErrorKind::Unknown;
-            if !error.may_retry() || offer == OFFERS_MAX {
-                // One unknown result makes the whole offer unknown, whatever came after it.
-                return Err(if unknown {
-                    StoreError::with_source(ErrorKind::Unknown, "offering a write", error)
-                } else {
-                    error
-                });
+                Err(error) => patience.after(error).await?,
             }
-            tokio::time::sleep(pause).await;
-            pause *= 2;
         }
-        unreachable!("the loop returns at OFFERS_MAX")
     }
 
-    /// Ends a claim. A store that is down is asked again for a while; then the claim is left to its lease, and the record
-    /// becomes uncertain (S14): the true answer is never sent before it is stored (protocol 18).
+    /// Removes a record until the result is known.
+    async fn remove(&self, address: &Address, guard: RemoveIf) -> Result<bool, StoreError> {
+        let mut patience = Patience::of(SETTLE_OFFERS_MAX);
+        loop {
+            match self.store.remove_if(address, guard).await {
+                // An earlier offer may have been applied. A removal leaves no attempt id to recognise it by, but it
+                // leaves the place empty, which nobody else could have done.
+                Ok(false) if patience.unknown => return Ok(self.store.load(address).await?.is_none()),
+                Ok(removed) => return Ok(removed),
+                Err(error) => patience.after(error).await?,
+            }
+        }
+    }
+
+    /// Ends a claim with evidence from elsewhere. A store that is down is asked again for a while.
     pub(crate) async fn settle(&self, settling: Settling) -> Result<Settled, SettleFault> {
-        let address = settling.address().clone();
-        let applied = match settling.change() {
-            Change::Write(write) => matches!(self.offer(&address, write).await?, Written::Yes(_)),
-            Change::Remove(guard) => self.store.remove_if(&address, *guard).await?,
-        };
-        self.waiters.wake(&address);
+        let applied = self.apply(&settling).await?;
+        self.settled(settling, applied)
+    }
+
+    /// Ends a claim of our own, keeping its lease until the completing write has returned (design 6). If no offer is
+    /// accepted the claim is left to its lease, and the record becomes uncertain (S14): the true answer is never sent
+    /// before it is stored (protocol 18).
+    pub(crate) async fn settle_own(
+        &self,
+        settling: Settling,
+        lease: Duration,
+    ) -> Result<Settled, SettleFault> {
+        let renewal = |now| settling.renewal(now, lease);
+        let apply = self.apply(&settling);
+        let applied = self.keep(settling.address(), renewal, lease, Duration::MAX, apply).await?;
+        self.settled(settling, applied)
+    }
+
+    async fn apply(&self, settling: &Settling) -> Result<bool, StoreError> {
+        let address = settling.address();
+        match settling.change() {
+            Change::Write(write) => {
+                let written = self.offer(address, write, SETTLE_OFFERS_MAX).await?;
+                Ok(matches!(written, Written::Yes(_)))
+            }
+            Change::Remove(guard) => self.remove(address, *guard).await,
+        }
+    }
+
+    fn settled(&self, settling: Settling, applied: bool) -> Result<Settled, SettleFault> {
+        self.waiters.wake(settling.address());
         let settled = settling.settle(applied);
         self.meters.settled(&settled);
         Ok(settled?)
@@ -272,19 +307,21 @@ impl Engine {
         }
     }
 
-    /// Drives `work` to its end while keeping the claim's lease, for at most `longest`: a handler that hangs must not hold its
-    /// key for ever. Past that the work still runs, but its lease may end.
+    /// Drives `work` to its end while keeping the lease of the claim at `address`, for at most `longest`: a handler that
+    /// hangs must not hold its key for ever. Past that the work still runs, but its lease may end.
     ///
-    /// Renewing is bound to this call (R4): it cannot go on after the claim is settled.
+    /// Renewing is bound to this call (R4). A renewal that was dropped here may still reach the store, where it finds
+    /// whatever ended the claim and changes nothing.
     pub(crate) async fn keep<T>(
         &self,
-        claim: &Claim,
+        address: &Address,
+        renewal: impl Fn(Wall) -> Option<Write>,
         lease: Duration,
         longest: Duration,
         work: impl Future<Output = T>,
     ) -> T {
         tokio::pin!(work);
-        let started = tokio::time::Instant::now();
+        let started = Instant::now();
         let every = lease / RENEWALS_PER_LEASE;
         loop {
             let next = tokio::time::sleep(every);
@@ -297,24 +334,62 @@ impl Engine {
                 return work.await;
             }
             // A renewal that fails is tried again at the next turn; the lease outlives a few of them.
-            let renewal = async {
-                let now = self.store.now()?;
-                self.store.write_if(claim.address(), &claim.renewal(now, lease)).await
+            let renew = async {
+                let Some(write) = renewal(self.store.now()?) else { return Ok(None) };
+                let written = self.store.write_if(address, &write).await?;
+                Ok::<_, StoreError>(Some((written, write.next.attempt)))
             };
             tokio::select! {
                 biased;
                 result = &mut work => return result,
-                renewed = renewal => match renewed {
-                    Ok(Written::Yes(_)) => {}
-                    // Taken over, or settled: nothing left to keep. The work goes on, its completion will be refused.
-                    Ok(Written::No(_)) => {
-                        self.meters.lease_lost();
+                renewed = renew => match renewed {
+                    Ok(Some((Written::Yes(_), _))) => {}
+                    Ok(None) => return work.await,
+                    // Nothing left to keep: settled by this very work, whose reply is on its way; or taken over or
+                    // marked, and then the work goes on and the store judges its result.
+                    Ok(Some((Written::No(present), own))) => {
+                        let settled = |record: &Record| {
+                            record.attempt == own && matches!(record.state, State::Completed { .. })
+                        };
+                        if !present.as_ref().is_some_and(settled) {
+                            self.meters.lease_lost();
+                        }
                         return work.await;
                     }
                     Err(error) => tracing::warn!(%error, "a lease was not renewed"),
                 },
             }
         }
+    }
+}
+
+/// How long an offer is repeated.
+struct Patience {
+    offers_left: u32,
+    pause: Duration,
+    /// Whether any offer so far may have been applied.
+    unknown: bool,
+}
+
+impl Patience {
+    fn of(offers: u32) -> Self {
+        Self { offers_left: offers, pause: OFFER_PAUSE, unknown: false }
+    }
+
+    /// Pauses after a failure, or gives up with what is known by then.
+    async fn after(&mut self, error: StoreError) -> Result<(), StoreError> {
+        self.unknown |= error.kind() == ErrorKind::Unknown;
+        self.offers_left = self.offers_left.saturating_sub(1);
+        if !error.may_retry() || self.offers_left == 0 {
+            // One unknown result makes the whole offer unknown, whatever came after it.
+            return Err(match self.unknown {
+                true => StoreError::with_source(ErrorKind::Unknown, "offering a write", error),
+                false => error,
+            });
+        }
+        tokio::time::sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(OFFER_PAUSE_LONGEST);
+        Ok(())
     }
 }
 

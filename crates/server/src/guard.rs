@@ -14,13 +14,15 @@ use retrysafe_core::{
     address::Address,
     claim::{Claim, Settled, Stale, Times, Unsettled},
     codes::Code,
-    contract::{Endpoint, StoreDown, WhenAbsent},
+    contract::{Endpoint, InFlightAnswer, StoreDown, WhenAbsent},
     decide::{Asked, Refusal},
     fingerprint::{Fingerprint, FingerprintInput, FingerprintKeys, Match, compute, verify},
+    ids::Fence,
     outcome::{NotKept, Outcome},
     policy::{Answer, Effect, Place, Settlement, settle},
     record::{Record, RecoveryClass, ResourceId, State, Uncertainty},
 };
+use retrysafe_store::ErrorKind;
 use tokio_util::task::TaskTracker;
 
 use crate::{
@@ -32,11 +34,15 @@ use crate::{
     respond::Responder,
 };
 
+/// How much longer than waiting and working may take a caller is kept, for the store to claim and to complete.
+const STORE_GRACE: Duration = Duration::from_secs(10);
+
 /// What a handler or a proxy finds in the extensions of a keyed request.
 #[derive(Clone, Debug)]
 pub struct Guarded {
-    /// For downstream systems that compare it; forwarded by the gateway.
-    pub fence: retrysafe_core::ids::Fence,
+    /// For downstream systems that compare it; forwarded by the gateway. Zero where the contract lets requests run
+    /// without a claim while the store is down.
+    pub fence: Fence,
     /// The request's address; its key goes downstream unchanged.
     pub address: Address,
 }
@@ -80,6 +86,8 @@ pub(crate) struct Job {
     /// Values of the path template.
     pub(crate) resource: Option<ResourceId>,
     pub(crate) prefers_async: bool,
+    /// When its caller stops waiting, if it said so.
+    pub(crate) deadline: Option<tokio::time::Instant>,
 }
 
 /// What the work left behind.
@@ -111,12 +119,24 @@ impl Guard {
         E: Send + 'static,
     {
         let guard = Arc::clone(&self);
+        let in_flight = &job.plan.endpoint.in_flight;
+        let retry_after = in_flight.retry_after;
+        let waits = match in_flight.answer {
+            InFlightAnswer::Wait { at_most } => at_most,
+            InFlightAnswer::Refuse | InFlightAnswer::AcceptPreferred | InFlightAnswer::AcceptAlways => {
+                Duration::ZERO
+            }
+        };
+        let patience = waits.saturating_add(self.engine.contract.answer_timeout).saturating_add(STORE_GRACE);
         let span = tracing::Span::current();
         let task = tracing::Instrument::instrument(async move { guard.claim_and_run(job, work).await }, span);
-        match self.tasks.spawn(task).await {
-            Ok(response) => response,
+        match tokio::time::timeout(patience, self.tasks.spawn(task)).await {
+            Ok(Ok(response)) => response,
             // Only a bug in this layer can panic here: handlers are caught inside. Whatever happened is not known.
-            Err(_) => self.refuse(Refusal::of(Code::OutcomeUnknown)),
+            Ok(Err(_)) => self.refuse(Refusal::of(Code::OutcomeUnknown)),
+            // A handler that hangs: it goes on, and its caller is told what every other caller is told. Once the lease
+            // has ended too, the next attempt learns what the record has become.
+            Err(_) => self.refuse(Refusal::after(Code::KeyInFlight, retry_after)),
         }
     }
 
@@ -136,7 +156,7 @@ impl Guard {
                 false => verify(stored, &input, &self.keys),
             };
             let asked = Asked { fingerprint, verify: &verify, prefers_async: job.prefers_async };
-            self.engine.claim(&job.plan.endpoint, &job.address, &asked).await
+            self.engine.claim(&job.plan.endpoint, &job.address, &asked, job.deadline).await
         };
         match claimed {
             Ok(Claimed::Run(held)) => self.execute(*held, job, work).await,
@@ -150,11 +170,15 @@ impl Guard {
             }
             Err(error) => {
                 tracing::error!(%error, endpoint = %job.plan.endpoint.name, "the store failed a claim");
-                match job.plan.endpoint.store_down {
-                    StoreDown::Closed => {
+                match (error.kind(), job.plan.endpoint.store_down) {
+                    // The store is there, and so is a record that this build cannot read (S20): it may have happened.
+                    (ErrorKind::UnknownVersion | ErrorKind::Corrupt, _) => {
+                        self.refuse(Refusal::of(Code::OutcomeUnknown))
+                    }
+                    (_, StoreDown::Closed) => {
                         self.refuse(Refusal::after(Code::StoreUnavailable, RETRY_AFTER_OUTAGE))
                     }
-                    StoreDown::Open => {
+                    (_, StoreDown::Open) => {
                         self.engine.meters.ran_open();
                         self.unguarded(job, work).await
                     }
@@ -171,7 +195,10 @@ impl Guard {
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        match work(Request::from_parts(job.parts, Body::full(job.body))).await {
+        let mut parts = job.parts;
+        // No claim, so no fence: the lowest there is, which whoever compares fences refuses.
+        parts.extensions.insert(Guarded { fence: Fence::from_u64(0), address: job.address });
+        match work(Request::from_parts(parts, Body::full(job.body))).await {
             Ok(response) => response.map(Body::stream),
             Err(_) => self.refuse(Refusal::of(Code::OutcomeUnknown)),
         }
@@ -200,7 +227,9 @@ impl Guard {
         })
         .catch_unwind();
         let longest = self.engine.contract.answer_timeout;
-        let ran = self.engine.keep(&claim, endpoint.windows.lease, longest, work).await;
+        let lease = endpoint.windows.lease;
+        let renewal = |now| Some(claim.renewal(now, lease));
+        let ran = self.engine.keep(claim.address(), renewal, lease, longest, work).await;
         let ran = ran.unwrap_or_else(|_| {
             self.engine.meters.panicked();
             tracing::error!(endpoint = %plan.endpoint.name, attempt = %claim.attempt(), "the handler panicked");
@@ -221,6 +250,7 @@ impl Guard {
         let endpoint = &plan.endpoint;
         let recovery = claim.recovery();
         let address = claim.address().clone();
+        let fingerprint = *claim.fingerprint();
         let settlement = match &ran {
             Ran::Answered { parts, body, .. } => self.judge(endpoint, recovery, parts, Some(body)),
             Ran::Unkept { parts, .. } => self.judge(endpoint, recovery, parts, None),
@@ -252,7 +282,7 @@ impl Guard {
                 (claim.hold(Uncertainty::UpstreamLost, now), None)
             }
         };
-        match (self.engine.settle(settling).await, live) {
+        match (self.engine.settle_own(settling, endpoint.windows.lease).await, live) {
             (Ok(Settled::Stored(outcome)), Some(live)) => {
                 if let (Some(resource), true) = (ended, outcome.status < 300) {
                     self.end_resource(endpoint, &address, &resource).await;
@@ -270,9 +300,10 @@ impl Guard {
                     Ok(None) | Err(_) => self.refuse(Refusal::of(Code::OutcomeUnknown)),
                 }
             }
-            (Err(SettleFault::Stale(Stale)), _) => self.answer_stale(plan, &address).await,
+            (Err(SettleFault::Stale(Stale)), _) => self.answer_stale(plan, &address, &fingerprint).await,
             (Err(SettleFault::Store(error)), live) => match settlement {
-                // Nothing happened and nothing was stored: the answer stands, the key is free when the lease ends.
+                // Nothing happened and nothing was stored: the answer stands. Its key stays taken; what that means is
+                // decided by the recovery class when the lease ends.
                 Settlement::Release => live.unwrap_or_else(|| self.not_stored(&error)),
                 Settlement::Store { .. } | Settlement::Resend | Settlement::Hold(_) => {
                     self.not_stored(&error)
@@ -327,9 +358,18 @@ impl Guard {
         }
     }
 
-    /// A holder that was taken over answers with what stands now, never with its own result (R3).
-    async fn answer_stale(&self, plan: &Plan, address: &Address) -> Response<Body> {
+    /// A holder that was taken over answers with what stands now, never with its own result (R3). What stands may be
+    /// another request's, if the key was freed and used again meanwhile.
+    async fn answer_stale(
+        &self,
+        plan: &Plan,
+        address: &Address,
+        fingerprint: &Fingerprint,
+    ) -> Response<Body> {
         match self.engine.store.load(address).await {
+            Ok(Some(record)) if record.fingerprint != *fingerprint => {
+                self.refuse(Refusal::of(Code::OutcomeUnknown))
+            }
             Ok(Some(Record { state: State::Completed { outcome, .. }, .. })) => self.replay(plan, &outcome),
             Ok(Some(Record { state: State::InFlight { .. }, .. })) => {
                 self.refuse(Refusal::after(Code::KeyInFlight, plan.endpoint.in_flight.retry_after))
@@ -358,6 +398,7 @@ impl Guard {
     ) -> Response<Body> {
         let unknown = || self.refuse(Refusal::of(Code::OutcomeUnknown));
         let (Some(probe), Some(inquire)) = (&plan.endpoint.probe, &self.inquire) else { return unknown() };
+        let fingerprint = record.fingerprint;
         let Some(unsettled) = Unsettled::of(address.clone(), record) else { return unknown() };
         let path = crate::probe::path(probe, address.key(), unsettled.fence());
         let found = crate::probe::ask(inquire.as_ref(), probe, &path, headers).await;
@@ -379,7 +420,7 @@ impl Guard {
             }
             Ok(Settled::Held) => unknown(),
             // Somebody else settled it first; what they wrote stands.
-            Err(SettleFault::Stale(Stale)) => self.answer_stale(plan, address).await,
+            Err(SettleFault::Stale(Stale)) => self.answer_stale(plan, address, &fingerprint).await,
             Err(SettleFault::Store(error)) => self.not_stored(&error),
         }
     }
@@ -489,10 +530,12 @@ fn endpoint_needs_headers(endpoint: &Endpoint) -> bool {
     endpoint.probe.is_some()
 }
 
-/// How long an outcome is replayed and kept, and the resource its window is bound to.
+/// How long an outcome is replayed and kept, and the resource its window is bound to. A failure made no resource, and
+/// keeps the time of its class.
 fn times(endpoint: &Endpoint, replay: Duration, outcome: &Outcome) -> (Times, Option<ResourceId>) {
     let plain = Times { replay, reap: endpoint.windows.reap };
-    let Some(bound) = &endpoint.windows.resource else { return (plain, None) };
+    let made_it = outcome.status < 400;
+    let Some(bound) = endpoint.windows.resource.as_ref().filter(|_| made_it) else { return (plain, None) };
     match resource_of(&bound.id, outcome) {
         Some(resource) => (Times { replay: bound.at_most, ..plain }, Some(resource)),
         None => (plain, None),
