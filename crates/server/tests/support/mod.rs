@@ -2,6 +2,9 @@
 
 #![allow(dead_code, unreachable_pub, missing_docs, clippy::unwrap_used, clippy::panic)]
 
+pub mod api;
+pub mod faulty;
+
 use std::{
     sync::{
         Arc,
