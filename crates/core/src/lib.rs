@@ -16,4 +16,5 @@ pub mod outcome;
 pub mod pointer;
 pub mod policy;
 pub mod record;
+pub mod retry;
 pub mod time;
