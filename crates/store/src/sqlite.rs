@@ -23,7 +23,7 @@
 use std::{
     fmt,
     future::ready,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU32, Ordering},
@@ -46,6 +46,8 @@ use crate::{
     clock::{Clock, SystemClock, TimeKeeper},
     is_own_write,
 };
+use rusqlite::{Connection, TransactionBehavior};
+
 use checkpoint::Checkpointer;
 use jobs::{Changes, Task};
 use queue::Queue;
@@ -159,17 +161,15 @@ impl SqliteStore {
         let turns = turns::Turns::open(&options.path)
             .map_err(|source| OpenError::Io { path: options.path.clone(), source })?;
         let mut connection = schema::connect(&options)?;
+        let time = Arc::new(TimeKeeper::new(options.clock.clone(), options.clock_limits));
         {
             let _turn = turns
                 .take(options.busy_timeout)
                 .map_err(|no_turn| OpenError::no_turn(&options.path, no_turn))?;
             schema::prepare(&mut connection, &options)?;
+            agree_on_time(&mut connection, &time, &options.path)?;
         }
         let readers = Readers::open(&options)?;
-        let time = Arc::new(TimeKeeper::new(options.clock.clone(), options.clock_limits));
-        if let Some(mark) = readers.meta()?.mark {
-            time.learn(mark);
-        }
         let wal_pages = Arc::new(AtomicU32::new(0));
         let told = Arc::clone(&wal_pages);
         connection
@@ -270,6 +270,18 @@ impl SqliteStore {
         }
         self.time.now().map(|mark| mark.now)
     }
+}
+
+/// Before the first answer, and durably: two processes that each took their own wall clock for the first time told would
+/// never agree again (R16).
+fn agree_on_time(connection: &mut Connection, time: &TimeKeeper, path: &Path) -> Result<(), OpenError> {
+    let failed = |error| OpenError::of(path, error);
+    let immediate = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+    let mut buffer = Vec::new();
+    let mut transaction = Transaction::begun(&immediate, &mut buffer)?;
+    transaction.agree_on_time(time);
+    transaction.finish(time)?;
+    immediate.commit().map_err(failed)
 }
 
 impl Drop for SqliteStore {

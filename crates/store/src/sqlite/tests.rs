@@ -218,6 +218,37 @@ async fn r16_a_process_whose_clock_is_ten_minutes_ahead_steals_no_lease() {
 }
 
 #[tokio::test]
+async fn r16_processes_that_opened_a_new_store_agree_before_the_first_write() {
+    let folder = Folder::new();
+    let slow_clock = ManualClock::at(START);
+    let fast_clock = slow_clock.skewed(Duration::from_secs(600));
+    let (slow, fast) = (folder.store_with(&slow_clock), folder.store_with(&fast_clock));
+    assert_eq!(fast.now().unwrap(), START);
+    drop((slow, fast));
+    // And after a reboot, where only the wall clocks are left: whoever is first says what time it is.
+    for clock in [&slow_clock, &fast_clock] {
+        clock.reboot_after(Duration::from_secs(100));
+    }
+    let (fast, slow) = (folder.store_with(&fast_clock), folder.store_with(&slow_clock));
+    assert_eq!(fast.now().unwrap(), START.plus(Duration::from_secs(700)));
+    assert_eq!(slow.now().unwrap(), fast.now().unwrap());
+}
+
+#[tokio::test]
+async fn protocol_10_a_process_that_saw_no_jump_does_not_take_an_acknowledged_one_back() {
+    let folder = Folder::new();
+    let clock = ManualClock::at(START);
+    let other_clock = clock.skewed(Duration::ZERO);
+    let (store, other) = (folder.store_with(&clock), folder.store_with(&other_clock));
+    let ahead = START.plus(Duration::from_secs(60 * 3600));
+    clock.set_wall(ahead);
+    store.acknowledge_clock_jump().await.unwrap();
+    claim(&other, &address("k"), 1).await;
+    assert_eq!(other.now().unwrap(), ahead, "learned with its first write");
+    assert_eq!(folder.store_with(&other_clock).now().unwrap(), ahead);
+}
+
+#[tokio::test]
 async fn protocol_10_the_mark_outlives_the_process_and_a_clock_set_back() {
     let folder = Folder::new();
     let clock = ManualClock::at(START);

@@ -63,9 +63,21 @@ impl<'a> Transaction<'a> {
         self.meta = meta;
     }
 
+    /// Learns the time that was told last, and stores the first mark of a new store, or of a boot, for those who open
+    /// the file after this.
+    pub(super) fn agree_on_time(&mut self, time: &TimeKeeper) {
+        if let Some(mark) = self.meta.mark {
+            time.learn(mark);
+        }
+        if let Ok(now) = time.now() {
+            self.changed |= self.meta.mark.is_none_or(|stored| stored.boot != now.boot);
+        }
+    }
+
     /// Writes the store's own row, if anything was changed. With it goes the time: never behind an instant that was
     /// stored (protocol 10).
     pub(super) fn finish(&mut self, time: &TimeKeeper) -> Result<(), StoreError> {
+        // Another process may have gone ahead since: it acknowledged a jump.
         if let Some(mark) = self.meta.mark {
             time.learn(mark);
         }

@@ -88,45 +88,30 @@ fn unlock(file: &File) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{
-        Arc, Barrier,
-        atomic::{AtomicBool, AtomicU32, Ordering},
-    };
+    use std::sync::Arc;
 
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
     #[test]
-    fn protocol_29_a_greedy_process_has_at_most_one_turn_while_another_waits() {
+    fn protocol_29_who_has_had_a_turn_lets_those_who_wait_go_first() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("db");
         let (greedy, patient) = (Turns::open(&path).unwrap(), Turns::open(&path).unwrap());
-        let stop = AtomicBool::new(false);
-        let turns_since_wanted = AtomicU32::new(0);
-        let started = Barrier::new(2);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                started.wait();
-                while !stop.load(Ordering::SeqCst) {
-                    let turn = greedy.take(PATIENCE).unwrap();
-                    turns_since_wanted.fetch_add(1, Ordering::SeqCst);
-                    drop(turn);
-                }
-            });
-            started.wait();
-            for _ in 0..20 {
-                // From the moment `next` is held, the greedy one can begin no turn.
-                lock(&patient.next, Instant::now() + PATIENCE).unwrap();
-                turns_since_wanted.store(0, Ordering::SeqCst);
-                lock(&patient.turn, Instant::now() + PATIENCE).unwrap();
-                let turns = turns_since_wanted.load(Ordering::SeqCst);
-                unlock(&patient.next);
-                unlock(&patient.turn);
-                assert!(turns <= 1, "{turns} turns");
-            }
-            stop.store(true, Ordering::SeqCst);
-        });
+        let now = || Instant::now() + PATIENCE;
+        let turn = greedy.take(PATIENCE).unwrap();
+        // The patient one comes, and waits: the first half of `take`.
+        lock(&patient.next, now()).unwrap();
+        // The greedy one has had its turn, and wants the next at once.
+        drop(turn);
+        assert!(matches!(greedy.take(Duration::ZERO), Err(NoTurn::Timeout)), "one is waiting");
+        // The patient one looks again: the second half.
+        lock(&patient.turn, now()).unwrap();
+        unlock(&patient.next);
+        assert!(matches!(greedy.take(Duration::ZERO), Err(NoTurn::Timeout)), "it is another's turn");
+        unlock(&patient.turn);
+        drop(greedy.take(PATIENCE).unwrap());
     }
 
     #[test]
