@@ -53,7 +53,7 @@ pub struct Pause {
     pub attempts: u32,
     /// What for.
     pub cause: Cause,
-    /// The wait the server asked for, if it did.
+    /// The wait that the server, or a limiter of our own, asked for.
     pub asked: Option<Duration>,
 }
 
@@ -159,7 +159,10 @@ impl Call {
                 let url = url.clone();
                 self.polled(url, seen, entropy, now)
             }
-            Phase::Sleeping { .. } => self.stop(Stop::Rule(Rule::Fault)),
+            Phase::Sleeping { .. } => {
+                self.raise(seen.reach);
+                self.stop(Stop::Rule(Rule::Fault))
+            }
             Phase::Ended(why) => Step::Finish(why.clone()),
         }
     }
@@ -189,7 +192,7 @@ impl Call {
         if let Phase::Ended(why) = &self.phase {
             return why.clone();
         }
-        if matches!(self.phase, Phase::Sending) && reach > Reach::Nothing {
+        if matches!(self.phase, Phase::Sending) {
             self.raise(reach);
         }
         self.conclude(Stop::Cancelled)
@@ -370,7 +373,9 @@ impl Call {
     }
 
     fn raise(&mut self, reach: Reach) {
-        self.undecided = self.undecided.max(Some(reach));
+        if reach > Reach::Nothing {
+            self.undecided = self.undecided.max(Some(reach));
+        }
     }
 
     fn stop(&mut self, stop: Stop) -> Step {

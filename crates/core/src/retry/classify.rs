@@ -65,9 +65,13 @@ pub(super) fn judge(policy: &RetryPolicy, request: Request, seen: &Seen) -> (Ver
         Outcome::Fault => (Stop(Rule::Fault), Unchanged),
         Outcome::Answered(answer) => judge_answer(policy, request, answer),
     };
-    let again = matches!(verdict, Retry(_) | Wait);
     let body_gone = request.body == Body::OneShot && seen.reach > Reach::Head;
-    if again && body_gone { (Stop(Rule::BodyGone), doubt) } else { (verdict, doubt) }
+    let never = matches!(&seen.outcome, Outcome::Answered(answer) if answer.hint == Hint::Never);
+    match verdict {
+        Retry(_) | Wait if body_gone => (Stop(Rule::BodyGone), doubt),
+        Retry(_) | Wait if never => (Stop(Rule::ToldNotTo), doubt),
+        verdict => (verdict, doubt),
+    }
 }
 
 fn judge_answer(policy: &RetryPolicy, request: Request, answer: &Answer) -> (Verdict, Doubt) {
@@ -79,9 +83,8 @@ fn judge_answer(policy: &RetryPolicy, request: Request, answer: &Answer) -> (Ver
         return in_flight(repeatable, Code::KeyInFlight);
     }
     let (verdict, doubt) = judge_status(policy, request, answer);
-    let told_not_to = answer.advice == Some(false) || answer.hint == Hint::Never;
     match verdict {
-        Retry(_) if told_not_to => (Stop(Rule::ToldNotTo), doubt),
+        Retry(_) if answer.advice == Some(false) => (Stop(Rule::ToldNotTo), doubt),
         _ => (verdict, doubt),
     }
 }

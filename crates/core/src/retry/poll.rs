@@ -52,8 +52,8 @@ fn judge_answer(policy: &RetryPolicy, answer: &Answer) -> Polled {
         ..=399 => Polled::Done,
         404 | 410 => Polled::Gone,
         status @ (401 | 403 | 407) => Polled::Stop(Rule::NotListed { status }),
-        // Something in front of the status URL, unless the contract says that these are stored.
-        status @ (408 | 425 | 429 | 502..=504) if !policy.stored.contains(status) => Polled::Again(None),
+        // Something in front of the status URL, or a fault of its own, unless the contract says that these are stored.
+        status @ (408 | 425 | 429 | 500..) if !policy.stored.contains(status) => Polled::Again(None),
         status => Polled::Settled(Rule::StoredFailure { status }),
     }
 }

@@ -2,6 +2,10 @@
 //! policy of a client: equal jitter and none at all synchronise clients (SPEC 7.3), and a clamped hint comes back
 //! earlier than the server asked.
 
+mod delays;
+
+pub use delays::{Curve, Delays, PollyDecorrelated};
+
 use std::{num::NonZeroU32, time::Duration};
 
 use super::{

@@ -137,7 +137,7 @@ pub enum NotSent {
     Certificate,
     /// HTTP/2 REFUSED_STREAM: not processed, by protocol promise.
     RefusedStream,
-    /// HTTP/2 GOAWAY with a lower last stream, or HTTP/1 keep-alive closed before a byte was written.
+    /// HTTP/2 GOAWAY with a lower last stream: not processed, by the same promise.
     GoAway,
 }
 

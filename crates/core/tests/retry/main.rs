@@ -8,6 +8,7 @@ mod properties;
 
 mod smithy;
 mod tables;
+mod vendors;
 
 /// A file of `vectors/retry/`.
 fn vectors(name: &str) -> serde_json::Value {

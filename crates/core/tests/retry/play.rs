@@ -56,7 +56,7 @@ pub(crate) fn idempotence(name: &Value) -> Idempotence {
     }
 }
 
-fn reach(name: &Value) -> Reach {
+pub(crate) fn reach(name: &Value) -> Reach {
     match name.as_str().unwrap() {
         "nothing" => Reach::Nothing,
         "head" => Reach::Head,
@@ -66,24 +66,29 @@ fn reach(name: &Value) -> Reach {
     }
 }
 
+pub(crate) fn not_sent(how: &str) -> NotSent {
+    match how {
+        "refused" => NotSent::Refused,
+        "dns" => NotSent::Dns,
+        "connect_timeout" => NotSent::ConnectTimeout,
+        "connect" => NotSent::Connect,
+        "certificate" => NotSent::Certificate,
+        "refused_stream" => NotSent::RefusedStream,
+        "go_away" => NotSent::GoAway,
+        other => panic!("{other}"),
+    }
+}
+
 pub(crate) fn seen(spec: &Value) -> Seen {
     if let Some(how) = spec["not_sent"].as_str() {
-        return Seen::not_sent(match how {
-            "refused" => NotSent::Refused,
-            "dns" => NotSent::Dns,
-            "connect_timeout" => NotSent::ConnectTimeout,
-            "connect" => NotSent::Connect,
-            "certificate" => NotSent::Certificate,
-            "refused_stream" => NotSent::RefusedStream,
-            "go_away" => NotSent::GoAway,
-            other => panic!("{other}"),
-        });
+        return Seen::not_sent(not_sent(how));
     }
     if let Some(how) = spec["lost"].as_str() {
         let how = match how {
             "timeout" => Lost::Timeout,
             "reset" => Lost::Reset,
             "closed" => Lost::Closed,
+            "other" => Lost::Other,
             other => panic!("{other}"),
         };
         return Seen::lost(how, reach(&spec["reach"]));
