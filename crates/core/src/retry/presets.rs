@@ -2,9 +2,13 @@
 //! policy of a client: equal jitter and none at all synchronise clients (SPEC 7.3), and a clamped hint comes back
 //! earlier than the server asked.
 
+mod adaptive;
 mod delays;
+mod throttles;
 
+pub use adaptive::{Adaptive, Cubic};
 pub use delays::{Curve, Delays, PollyDecorrelated};
+pub use throttles::{GaxBreaker, SreThrottle};
 
 use std::{num::NonZeroU32, time::Duration};
 

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails fails its test")]
 
 mod cases;
+mod fleet;
+mod limiters;
 mod play;
 mod properties;
 

@@ -234,6 +234,45 @@ proptest! {
     }
 }
 
+fn line() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
+    let name = prop::sample::select(vec![
+        "retry-after",
+        "retry-after-ms",
+        "x-amz-retry-after",
+        "grpc-retry-pushback-ms",
+        "date",
+        "age",
+        "ratelimit",
+        "x-ratelimit-reset",
+    ]);
+    let value = prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..40),
+        "[0-9]{0,25}".prop_map(String::into_bytes),
+        "[A-Z][a-z]{2,6}, [0-9 ]{2}[ -][A-Z][a-z]{2}[ -][0-9]{2,5} [0-9:]{5,9} GMT"
+            .prop_map(String::into_bytes),
+        "[A-Z][a-z]{2} [A-Z][a-z]{2} [0-9 ]{2} [0-9:]{8} [0-9]{4}".prop_map(String::into_bytes),
+    ];
+    (name, value)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(5_000))]
+
+    /// I-46: whatever a server writes, reading it never fails.
+    #[test]
+    fn i46_no_header_makes_the_reader_fail(lines in prop::collection::vec(line(), 0..5), now in any::<i64>(), status in any::<u16>()) {
+        let fields = lines.iter().map(|(name, value)| (*name, value.as_slice()));
+        let _ = after::read(status, fields, retrysafe_core::time::Wall::from_unix_ms(now));
+    }
+
+    #[test]
+    fn every_time_left_survives_the_wire_and_is_never_longer(nanos in 1_u64..u64::MAX / 1_000) {
+        let left = Duration::from_nanos(nanos);
+        let read = deadline::wire::parse_grpc(&deadline::wire::grpc(left)).unwrap();
+        prop_assert!(read <= left && left - read <= left / 10_000, "{:?} for {:?}", read, left);
+    }
+}
+
 /// What a caller may do with a permit, or what may happen to it.
 #[derive(Clone, Copy, Debug)]
 enum Act {
