@@ -187,6 +187,12 @@ impl<'a> Transaction<'a> {
         Ok(epoch)
     }
 
+    /// What the driver does when a statement fails badly enough, without a word.
+    #[cfg(test)]
+    pub(super) fn lose(&self) {
+        self.connection.execute_batch("ROLLBACK").unwrap();
+    }
+
     /// Durable before anybody sees it: it is committed with the claim that it was issued for.
     fn issue_fence(&mut self) -> Result<Fence, StoreError> {
         let exhausted = || StoreError::new(ErrorKind::Full, "issuing a fence");

@@ -199,7 +199,7 @@ fn run_one(
     if job.needs_savepoint() {
         execute(connection, "RELEASE job").map_err(lost)?;
     }
-    still_there(connection)
+    Ok(())
 }
 
 /// A full disk or a failed read can end the whole transaction inside of a statement (protocol 17), and what came after
