@@ -91,10 +91,14 @@ impl Account {
         if parts.iter().map(|part| part.len() + 1).sum::<usize>() - 1 > Self::MAX_BYTES {
             return Err(AccountFault::TooLong);
         }
-        let mut joined = String::with_capacity(subject.len() + 16);
+        let mut joined = String::with_capacity(parts.iter().map(|part| part.len() + 1).sum());
         for (at, part) in parts.iter().enumerate() {
             if at > 0 {
                 joined.push('/');
+            }
+            if !part.contains(['~', '/']) {
+                joined.push_str(part);
+                continue;
             }
             for c in part.chars() {
                 match c {

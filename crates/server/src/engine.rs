@@ -3,7 +3,7 @@
 //! [`Engine::claim`] answers whether a keyed request may run; [`Held::run`] drives the work while renewing the lease;
 //! [`Engine::settle`] ends the claim. The HTTP layer is one user of it; a consumer or a job is another.
 
-use std::{sync::Arc, time::Duration};
+use std::{cell::RefCell, sync::Arc, time::Duration};
 
 use retrysafe_core::{
     address::Address,
@@ -164,7 +164,7 @@ impl Engine {
                         let refusal = Refusal::after(Code::KeyInFlight, endpoint.in_flight.retry_after);
                         return Ok(Claimed::Refuse(refusal));
                     }
-                    seen = self.wait(address, until).await?;
+                    seen = Box::pin(self.wait(address, until)).await?;
                 }
                 Decision::Replay(outcome) => return Ok(Claimed::Replay(outcome)),
                 Decision::Refuse(refusal) => return Ok(Claimed::Refuse(refusal)),
@@ -205,7 +205,7 @@ impl Engine {
         loop {
             match self.store.write_if(address, write).await {
                 Ok(written) => return Ok(written),
-                Err(error) => patience.after(error).await?,
+                Err(error) => Box::pin(patience.after(error)).await?,
             }
         }
     }
@@ -219,7 +219,7 @@ impl Engine {
                 // leaves the place empty, which nobody else could have done.
                 Ok(false) if patience.unknown => return Ok(self.store.load(address).await?.is_none()),
                 Ok(removed) => return Ok(removed),
-                Err(error) => patience.after(error).await?,
+                Err(error) => Box::pin(patience.after(error)).await?,
             }
         }
     }
@@ -393,13 +393,41 @@ impl Patience {
     }
 }
 
-/// Randomness for one claim. The operating system's, since a guessed status id would show another caller's answer.
+/// Randomness for one claim. The operating system's, since a guessed status id would show another caller's answer; drawn
+/// for many claims at once, since a system call for each costs as much as the claim itself on the memory store.
 fn fresh() -> Result<Fresh, StoreError> {
-    let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes).map_err(|error| {
-        StoreError::with_source(ErrorKind::Unavailable, "drawing an attempt id", error.to_string())
-    })?;
-    let (attempt, status) = bytes.split_at(16);
-    let number = |half: &[u8]| half.iter().fold(0u128, |number, byte| (number << 8) | u128::from(*byte));
-    Ok(Fresh { attempt: AttemptId::new(number(attempt)), status_id: StatusId::new(number(status)) })
+    thread_local! {
+        static POOL: RefCell<Pool> = const { RefCell::new(Pool { bytes: [0; POOL_BYTES], used: POOL_BYTES }) };
+    }
+    POOL.with_borrow_mut(|pool| {
+        let attempt = AttemptId::new(pool.draw()?);
+        let status_id = StatusId::new(pool.draw()?);
+        Ok(Fresh { attempt, status_id })
+    })
+}
+
+/// Random bytes of one thread, each used once.
+struct Pool {
+    bytes: [u8; POOL_BYTES],
+    used: usize,
+}
+
+const POOL_BYTES: usize = 1024;
+
+impl Pool {
+    fn draw(&mut self) -> Result<u128, StoreError> {
+        if self.used == POOL_BYTES {
+            getrandom::fill(&mut self.bytes).map_err(|error| {
+                StoreError::with_source(ErrorKind::Unavailable, "drawing an attempt id", error.to_string())
+            })?;
+            self.used = 0;
+        }
+        let mut number = [0; 16];
+        let from = self.used;
+        self.used += number.len();
+        // What was used is wiped: a later look at this memory does not tell which ids were handed out.
+        number.copy_from_slice(&self.bytes[from..self.used]);
+        self.bytes[from..self.used].fill(0);
+        Ok(u128::from_le_bytes(number))
+    }
 }

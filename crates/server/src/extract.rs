@@ -129,7 +129,7 @@ impl<T: Send + 'static> Keyed<T> {
     {
         let Keyed { guard, job, body } = self;
         let response = guard
-            .run(*job, move |request: http::Request<Body>| async move {
+            .run(job, move |request: http::Request<Body>| async move {
                 // The layer puts it there before it calls the work.
                 let Some(guarded) = request.extensions().get::<Guarded>().cloned() else {
                     return Err(NotGuarded);

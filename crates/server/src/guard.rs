@@ -110,7 +110,7 @@ enum Ran {
 
 impl Guard {
     /// Runs `job` detached and waits for its answer. `work` runs at most once, and only with a won claim.
-    pub(crate) async fn run<W, F, B, E>(self: Arc<Self>, job: Job, work: W) -> Response<Body>
+    pub(crate) async fn run<W, F, B, E>(self: Arc<Self>, job: Box<Job>, work: W) -> Response<Body>
     where
         W: FnOnce(Request<Body>) -> F + Send + 'static,
         F: Future<Output = Result<Response<B>, E>> + Send + 'static,
@@ -140,7 +140,7 @@ impl Guard {
         }
     }
 
-    async fn claim_and_run<W, F, B, E>(&self, job: Job, work: W) -> Response<Body>
+    async fn claim_and_run<W, F, B, E>(&self, job: Box<Job>, work: W) -> Response<Body>
     where
         W: FnOnce(Request<Body>) -> F + Send,
         F: Future<Output = Result<Response<B>, E>> + Send,
@@ -166,7 +166,10 @@ impl Guard {
                 if let Err(refused) = self.authorise(&job.plan, &job.parts).await {
                     return refused;
                 }
-                self.answer_loser(other, &job).await
+                match other {
+                    Claimed::Replay(outcome) => self.replay(&job.plan, &outcome),
+                    other => Box::pin(self.answer_loser(other, &job)).await,
+                }
             }
             Err(error) => {
                 tracing::error!(%error, endpoint = %job.plan.endpoint.name, "the store failed a claim");
@@ -180,7 +183,7 @@ impl Guard {
                     }
                     (_, StoreDown::Open) => {
                         self.engine.meters.ran_open();
-                        self.unguarded(job, work).await
+                        Box::pin(self.unguarded(job, work)).await
                     }
                 }
             }
@@ -188,7 +191,7 @@ impl Guard {
     }
 
     /// The contract says that this endpoint is rather run twice than not at all (O1).
-    async fn unguarded<W, F, B, E>(&self, job: Job, work: W) -> Response<Body>
+    async fn unguarded<W, F, B, E>(&self, job: Box<Job>, work: W) -> Response<Body>
     where
         W: FnOnce(Request<Body>) -> F,
         F: Future<Output = Result<Response<B>, E>>,
@@ -204,7 +207,7 @@ impl Guard {
         }
     }
 
-    async fn execute<W, F, B, E>(&self, held: Held, job: Job, work: W) -> Response<Body>
+    async fn execute<W, F, B, E>(&self, held: Held, job: Box<Job>, work: W) -> Response<Body>
     where
         W: FnOnce(Request<Body>) -> F + Send,
         F: Future<Output = Result<Response<B>, E>> + Send,
@@ -212,7 +215,7 @@ impl Guard {
         B::Error: Into<BoxError>,
     {
         let Held { claim, permit: _permit } = held;
-        let Job { plan, address, mut parts, body, resource, .. } = job;
+        let Job { plan, address, mut parts, body, resource, .. } = *job;
         let endpoint = &plan.endpoint;
         let _running = self.engine.meters.running();
         parts.extensions.insert(Guarded { fence: claim.fence(), address });
@@ -285,7 +288,7 @@ impl Guard {
         match (self.engine.settle_own(settling, endpoint.windows.lease).await, live) {
             (Ok(Settled::Stored(outcome)), Some(live)) => {
                 if let (Some(resource), true) = (ended, outcome.status < 300) {
-                    self.end_resource(endpoint, &address, &resource).await;
+                    Box::pin(self.end_resource(endpoint, &address, &resource)).await;
                 }
                 live
             }
@@ -296,11 +299,13 @@ impl Guard {
             (Ok(Settled::Held), _) => {
                 let headers = headers.unwrap_or_default();
                 match self.engine.store.load(&address).await {
-                    Ok(Some(record)) => self.uncertain(plan, &address, record, &headers).await,
+                    Ok(Some(record)) => Box::pin(self.uncertain(plan, &address, record, &headers)).await,
                     Ok(None) | Err(_) => self.refuse(Refusal::of(Code::OutcomeUnknown)),
                 }
             }
-            (Err(SettleFault::Stale(Stale)), _) => self.answer_stale(plan, &address, &fingerprint).await,
+            (Err(SettleFault::Stale(Stale)), _) => {
+                Box::pin(self.answer_stale(plan, &address, &fingerprint)).await
+            }
             (Err(SettleFault::Store(error)), live) => match settlement {
                 // Nothing happened and nothing was stored: the answer stands. Its key stays taken; what that means is
                 // decided by the recovery class when the lease ends.

@@ -4,7 +4,7 @@
 //! retry would put the retry into another scope, and the write would run twice. So a JWT counts by its verified claims, a
 //! header only when a listed peer set it, and an API key only where the contract says that it does not rotate.
 
-use std::{collections::HashMap, fmt, net::IpAddr};
+use std::{borrow::Cow, collections::HashMap, fmt, net::IpAddr};
 
 use http::{HeaderMap, HeaderName, request::Parts};
 use jsonwebtoken::{
@@ -99,7 +99,7 @@ impl AccountSource {
 
     /// The account of the request, or the fact that it has none.
     pub(crate) fn account(&self, parts: &Parts) -> Result<Account, NoScope> {
-        let subject = match &self.how {
+        let mut account: Vec<Cow<'_, str>> = match &self.how {
             How::Jwt(verifier) => verifier.subject(&parts.headers)?,
             How::TrustedHeader { header, peers } => {
                 let Peer(peer) = parts.extensions.get::<Peer>().ok_or(NoScope)?;
@@ -108,7 +108,7 @@ impl AccountSource {
                 if !peers.iter().any(|net| net.contains(&peer)) {
                     return Err(NoScope);
                 }
-                vec!["header".to_owned(), only_line(&parts.headers, header)?.to_owned()]
+                vec!["header".into(), only_line(&parts.headers, header)?.into()]
             }
             How::ApiKey { header, scheme } => {
                 let line = only_line(&parts.headers, header)?;
@@ -116,34 +116,31 @@ impl AccountSource {
                     Some(scheme) => after_scheme(line, scheme)?,
                     None => line,
                 };
-                vec![
-                    "key".to_owned(),
-                    hex(&Sha256::new_with_prefix("retrysafe account v1\0").chain_update(secret).finalize()),
-                ]
+                let digest =
+                    Sha256::new_with_prefix("retrysafe account v1\0").chain_update(secret).finalize();
+                vec!["key".into(), hex(&digest).into()]
             }
             How::Application => {
                 let Application(account) = parts.extensions.get::<Application>().ok_or(NoScope)?;
                 if self.selecting.is_empty() {
                     return Ok(account.clone());
                 }
-                vec!["app".to_owned(), account.as_str().to_owned()]
+                vec!["app".into(), account.as_str().into()]
             }
-            How::Anonymous => vec!["anonymous".to_owned()],
+            How::Anonymous => vec!["anonymous".into()],
         };
         // The subject's own text is the second part; an empty one would be a scope that strangers share.
-        if subject.get(1).is_some_and(String::is_empty) {
+        if account.get(1).is_some_and(|subject| subject.is_empty()) {
             return Err(NoScope);
         }
-        let mut parts_of_account = subject;
         for name in &self.selecting {
             // Absent and present are told apart: `+` marks a value.
-            let value = match parts.headers.contains_key(name) {
-                true => format!("+{}", only_line(&parts.headers, name)?),
-                false => String::new(),
-            };
-            parts_of_account.push(value);
+            account.push(match parts.headers.contains_key(name) {
+                true => format!("+{}", only_line(&parts.headers, name)?).into(),
+                false => "".into(),
+            });
         }
-        let borrowed: Vec<&str> = parts_of_account.iter().map(String::as_str).collect();
+        let borrowed: Vec<&str> = account.iter().map(AsRef::as_ref).collect();
         Account::new(&borrowed).map_err(|_| NoScope)
     }
 }
@@ -181,14 +178,14 @@ impl JwtVerifier {
     }
 
     /// The claims that name the account, in the contract's order.
-    fn subject(&self, headers: &HeaderMap) -> Result<Vec<String>, NoScope> {
+    fn subject(&self, headers: &HeaderMap) -> Result<Vec<Cow<'static, str>>, NoScope> {
         let token = after_scheme(only_line(headers, &self.header)?, "Bearer")?;
         let claims: Claims = self.decode(token)?;
-        let mut subject = vec!["jwt".to_owned()];
+        let mut subject = vec!["jwt".into()];
         for name in &self.claims {
             subject.push(match claims.get(name) {
-                Some(serde_json::Value::String(text)) if !text.is_empty() => text.clone(),
-                Some(serde_json::Value::Number(number)) => number.to_string(),
+                Some(serde_json::Value::String(text)) if !text.is_empty() => text.clone().into(),
+                Some(serde_json::Value::Number(number)) => number.to_string().into(),
                 _ => return Err(NoScope),
             });
         }
@@ -321,9 +318,7 @@ pub(crate) fn header_name(name: &str) -> Result<HeaderName, ScopeFault> {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        use fmt::Write;
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble & 0x0f)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
 }

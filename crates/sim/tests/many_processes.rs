@@ -13,9 +13,7 @@ use std::{
 
 use retrysafe_core::record::Record;
 use retrysafe_sim::SyncCounter;
-use retrysafe_store::{
-    sqlite::{SqliteOptions, SqliteStore},
-};
+use retrysafe_store::sqlite::{SqliteOptions, SqliteStore};
 
 use support::{address_of, apply, claim_of, completion_of};
 
