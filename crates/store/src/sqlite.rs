@@ -137,7 +137,7 @@ pub struct SqliteStore {
     meters: Meters,
 }
 
-/// How long each verb took, waiting included.
+/// How long each call took, waiting included.
 struct Meters {
     load: Histogram,
     write: Histogram,
@@ -146,7 +146,7 @@ struct Meters {
 
 impl Meters {
     fn new() -> Self {
-        let seconds = |verb: &'static str| histogram!("retrysafe_store_seconds", "verb" => verb);
+        let seconds = |call: &'static str| histogram!("retrysafe_store_seconds", "call" => call);
         Self { load: seconds("load"), write: seconds("write"), remove: seconds("remove") }
     }
 }

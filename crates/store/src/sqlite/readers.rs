@@ -16,7 +16,7 @@ use retrysafe_core::{
     record::Record,
     time::Wall,
 };
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
 
 use super::{
     OpenError, SqliteOptions,
@@ -33,6 +33,20 @@ const READERS: usize = 4;
 const LIST_STRIDE: usize = 512;
 
 const READING: &str = "reading records";
+
+const BY_ADDRESS: &str = "
+    SELECT namespace, account, key, data FROM record WHERE (namespace, account, key) > (?1, ?2, ?3)
+    ORDER BY namespace, account, key LIMIT ?4";
+
+const BY_ACCOUNT: &str = "
+    SELECT namespace, account, key, data FROM record
+    WHERE namespace = ?1 AND account = ?2 AND (namespace, account, key) > (?3, ?4, ?5)
+    ORDER BY namespace, account, key LIMIT ?6";
+
+const BY_STATE: &str = "
+    SELECT namespace, account, key, data FROM record INDEXED BY record_due
+    WHERE state = ?1 AND (namespace, account, key) > (?2, ?3, ?4)
+    ORDER BY namespace, account, key LIMIT ?5";
 
 pub(super) struct Readers {
     connections: Vec<Mutex<Connection>>,
@@ -106,7 +120,8 @@ impl Readers {
         found.map(|(account, key)| address_from(namespace.clone(), account, key)).transpose()
     }
 
-    /// Walks the addresses in order, a stride at a time, so that a filter that matches little holds no connection long.
+    /// Goes through the addresses in order, a stride at a time, so that a filter that matches little holds no connection
+    /// long. What no index serves (an endpoint, an account in every namespace) may go through the whole table.
     pub(super) fn list(
         &self,
         filter: &Filter,
@@ -116,7 +131,7 @@ impl Readers {
         let mut found = Vec::new();
         let mut cursor = cursor.cloned();
         while found.len() < limit {
-            let stride = self.stride(cursor.as_ref())?;
+            let stride = self.stride(filter, cursor.as_ref())?;
             let Some((last, _)) = stride.last() else { break };
             cursor = Some(last.clone());
             let matching = |(address, record): &(Address, Record)| {
@@ -132,21 +147,33 @@ impl Readers {
         read_meta(&self.connection())
     }
 
-    fn stride(&self, after: Option<&Address>) -> Result<Vec<(Address, Record)>, StoreError> {
+    /// The next records after `cursor`, at least all that `filter` allows, by the index that leaves out most.
+    fn stride(
+        &self,
+        filter: &Filter,
+        cursor: Option<&Address>,
+    ) -> Result<Vec<(Address, Record)>, StoreError> {
         // No address sorts before three empty parts, and none is equal to them.
-        let [namespace, account, key] = after.map_or([&[][..]; 3], key_of);
-        let rows = self
-            .connection()
-            .prepare_cached(
-                "SELECT namespace, account, key, data FROM record WHERE (namespace, account, key) > (?1, ?2, ?3)
-                 ORDER BY namespace, account, key LIMIT ?4",
-            )
-            .and_then(|mut statement| {
-                let rows = statement.query_map(params![namespace, account, key, sql_limit(LIST_STRIDE)], Found::of)?;
-                rows.collect::<Result<Vec<_>, _>>()
-            })
-            .map_err(failed(READING))?;
-        rows.into_iter().map(Found::decode).collect()
+        let [namespace, account, key] = cursor.map_or([&[][..]; 3], key_of);
+        let limit = sql_limit(LIST_STRIDE);
+        let connection = self.connection();
+        let select = |sql: &str, parameters: &[&dyn ToSql]| {
+            let mut statement = connection.prepare_cached(sql)?;
+            statement.query_map(parameters, Found::of)?.collect::<Result<Vec<_>, _>>()
+        };
+        let rows = match filter {
+            Filter { namespace: Some(of), account: Some(by), .. } => {
+                let (of, by) = (of.as_str().as_bytes(), by.as_str().as_bytes());
+                select(BY_ACCOUNT, params![of, by, namespace, account, key, limit])
+            }
+            // Few are in flight or uncertain at any time; nearly all are completed.
+            Filter { state: Some(state @ (StateName::InFlight | StateName::Uncertain)), .. } => {
+                select(BY_STATE, params![state_number(*state), namespace, account, key, limit])
+            }
+            _ => select(BY_ADDRESS, params![namespace, account, key, limit]),
+        };
+        drop(connection);
+        rows.map_err(failed(READING))?.into_iter().map(Found::decode).collect()
     }
 
     /// A free connection, else the next in turn. A panic of another reader leaves nothing behind in one.

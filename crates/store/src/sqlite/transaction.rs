@@ -75,14 +75,14 @@ impl<'a> Transaction<'a> {
     }
 
     /// Writes the store's own row, if anything was changed. With it goes the time: never behind an instant that was
-    /// stored (protocol 10).
-    pub(super) fn finish(&mut self, time: &TimeKeeper) -> Result<(), StoreError> {
+    /// stored (protocol 10). Returns whether there is anything to commit.
+    pub(super) fn finish(&mut self, time: &TimeKeeper) -> Result<bool, StoreError> {
         // Another process may have gone ahead since: it acknowledged a jump.
         if let Some(mark) = self.meta.mark {
             time.learn(mark);
         }
         if !self.changed && self.meta == self.stored {
-            return Ok(());
+            return Ok(false);
         }
         // A clock that jumped is not written down; the writes of holders go on without it.
         if let Ok(now) = time.now() {
@@ -106,7 +106,7 @@ impl<'a> Transaction<'a> {
                 ])
             })
             .map_err(failed("writing the store's own row"))?;
-        Ok(())
+        Ok(true)
     }
 
     pub(super) fn write_if(&mut self, address: &Address, write: &Write) -> Result<Written, StoreError> {

@@ -139,14 +139,17 @@ impl Writer {
             jobs.push(job);
             ran?;
         }
-        transaction.finish(time).map_err(|error| shared(&error))?;
+        let changed = transaction.finish(time).map_err(|error| shared(&error))?;
         still_there(connection)?;
         let started = Instant::now();
         execute(connection, "COMMIT")
             .map_err(|error| SharedFault::of(kind_of_commit(&error), COMMITTING, error))?;
         let took = started.elapsed();
-        meters.commits.increment(1);
-        meters.commit_seconds.record(took.as_secs_f64());
+        // A batch of refusals writes nothing and syncs nothing.
+        if changed {
+            meters.commits.increment(1);
+            meters.commit_seconds.record(took.as_secs_f64());
+        }
         Ok(took)
     }
 
@@ -159,7 +162,10 @@ impl Writer {
             self.pages_at_checkpoint = 0;
         }
         if pages >= RESTART_PAGES {
-            self.checkpointer.restart(&self.connection);
+            // In a turn of its own, since it takes SQLite's write lock. None now: the next batch tries again.
+            if let Ok(_turn) = self.turns.take(self.busy_timeout) {
+                self.checkpointer.restart(&self.connection);
+            }
         } else if pages >= self.pages_at_checkpoint + CHECKPOINT_PAGES {
             self.pages_at_checkpoint = pages;
             self.checkpointer.wake();
