@@ -1,17 +1,13 @@
 //! Stores that are down, full, lossy or from another version (O1-O4, S14, S20, protocol 18, 19).
 
-#![allow(clippy::unwrap_used, clippy::panic)] // helpers fail the test that calls them
-
-mod support;
-
 use std::time::Duration;
 
-use http::StatusCode;
-use retrysafe_store::ErrorKind;
-use support::{
+use crate::support::{
     api::{Api, endpoint, order},
     faulty::{Call, Fault, settle_down},
 };
+use http::StatusCode;
+use retrysafe_store::ErrorKind;
 
 const FAILURES: [ErrorKind; 4] =
     [ErrorKind::Unavailable, ErrorKind::Busy, ErrorKind::Full, ErrorKind::ClockJumped];
@@ -187,7 +183,7 @@ async fn protocol_18_a_stream_starts_after_its_tombstone_is_stored() {
 #[tokio::test(start_paused = true)]
 async fn a_release_that_cannot_be_stored_passes_the_answer_on_and_frees_nothing() {
     let api = Api::new("failures = { policy = \"B\", keep = { 500 = \"release\" } }");
-    api.replies(|_| support::api::json_reply(503, serde_json::json!({ "busy": true })));
+    api.replies(|_| crate::support::api::json_reply(503, serde_json::json!({ "busy": true })));
     api.store.always(Call::Remove, Fault::Fail(ErrorKind::Unavailable));
     let answer = api.order("k").await;
     assert_eq!((answer.status.as_u16(), answer.json()["busy"].as_bool()), (503, Some(true)));
@@ -201,11 +197,11 @@ async fn a_release_that_cannot_be_stored_passes_the_answer_on_and_frees_nothing(
 async fn o4_own_answers_are_problems_with_a_code_and_the_business_conflict_is_not() {
     let api =
         Api::contract(&endpoint("answers = { statuses = { idempotency_key_payload_mismatch = 422 } }\n", ""));
-    api.replies(|_| support::api::json_reply(409, serde_json::json!({ "error": "sold out" })));
+    api.replies(|_| crate::support::api::json_reply(409, serde_json::json!({ "error": "sold out" })));
     let business = api.order("k").await;
     assert_eq!((business.status.as_u16(), business.code().as_str()), (409, ""));
     assert_eq!(api.order("k").await, business, "the API's own conflict is a result like any other");
-    let mismatch = api.send(support::post("/orders", "alice", "k", "{}")).await;
+    let mismatch = api.send(crate::support::post("/orders", "alice", "k", "{}")).await;
     assert_eq!(mismatch.status.as_u16(), 422);
     assert_eq!(mismatch.headers["content-type"], "application/problem+json");
     let problem = mismatch.json();

@@ -1,18 +1,14 @@
 //! What a second caller is told while the first runs: 409, wait, or 202 (SPEC 5.2, protocol 14 and 31, F14).
 
-#![allow(clippy::unwrap_used, clippy::panic)] // helpers fail the test that calls them
-
-mod support;
-
 use std::time::Duration;
 
-use http::StatusCode;
-use retrysafe_store::{ErrorKind, Store};
-use support::{
+use crate::support::{
     api::{Api, endpoint, order, two},
     faulty::{Call, Fault, settle_down},
     post,
 };
+use http::StatusCode;
+use retrysafe_store::{ErrorKind, Store};
 
 const WAIT: &str = "in_flight = { answer = \"wait\", wait_at_most = \"10s\", retry_after = \"3s\" }";
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -89,8 +85,8 @@ async fn waiting_ends_and_the_first_goes_on() {
 async fn a_waiter_whose_holder_releases_runs_itself() {
     let api = Api::new(&format!("{WAIT}\nfailures = {{ policy = \"B\", keep = {{ 500 = \"release\" }} }}"));
     api.replies(|n| match n {
-        1 => support::api::json_reply(503, serde_json::json!({})),
-        n => support::api::created(n),
+        1 => crate::support::api::json_reply(503, serde_json::json!({})),
+        n => crate::support::api::created(n),
     });
     let gate = api.gate();
     let first = api.spawn(order("k"));
@@ -258,7 +254,7 @@ async fn nobody_waits_past_its_deadline_or_starts_after_it() {
     let api = Api::contract(&deadline_contract(&format!(
         "{WAIT}\nfailures = {{ policy = \"B\", keep = {{ 500 = \"release\" }} }}"
     )));
-    api.replies(|_| support::api::json_reply(500, serde_json::json!({})));
+    api.replies(|_| crate::support::api::json_reply(500, serde_json::json!({})));
     let gate = api.gate();
     let _first = api.spawn(order("k"));
     gate.reached(1).await;

@@ -166,10 +166,10 @@ impl Faulty {
     /// Time passes for the store and for tokio's paused clock alike, in steps, so that whoever wakes in between finds
     /// the right time.
     pub async fn pass(&self, time: Duration) {
-        const STEP: Duration = Duration::from_millis(50);
+        let steps = (time / 200).clamp(Duration::from_millis(50), Duration::from_secs(1));
         let mut left = time;
         while !left.is_zero() {
-            let step = left.min(STEP);
+            let step = left.min(steps);
             self.clock.advance(step);
             tokio::time::advance(step).await;
             settle_down().await;

@@ -1,18 +1,14 @@
 //! Who wins, who waits, and who must not answer (R1-R8, R16).
 
-#![allow(clippy::unwrap_used, clippy::panic)] // helpers fail the test that calls them
-
-mod support;
-
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use http::StatusCode;
-use retrysafe_store::ErrorKind;
-use support::{
+use crate::support::{
     api::{Api, endpoint, order, two},
     faulty::{Call, Fault, settle_down},
 };
+use futures_util::future::join_all;
+use http::StatusCode;
+use retrysafe_store::ErrorKind;
 
 const LEASE: Duration = Duration::from_secs(30);
 const ATOMIC: &str = "recovery = \"atomic\"";
@@ -77,7 +73,7 @@ async fn r3_a_paused_holder_that_was_taken_over_answers_with_what_stands() {
     // It is paused: neither its renewals nor anything else of it reaches the store.
     paused.store.always(Call::Renew, Fault::Fail(ErrorKind::Unavailable));
     paused.store.pass(LEASE + Duration::from_secs(1)).await;
-    other.replies(|_| support::api::json_reply(201, serde_json::json!({ "by": "the successor" })));
+    other.replies(|_| crate::support::api::json_reply(201, serde_json::json!({ "by": "the successor" })));
     let second = other.order("k").await;
     assert_eq!(second.json()["by"], "the successor");
     paused.store.heal();
@@ -114,7 +110,7 @@ async fn r3_a_stale_holder_never_answers_with_another_requests_result() {
     // A person decides that nothing happened, and frees the key; the caller changes its mind.
     let guard = retrysafe_core::record::RemoveIf::Attempt(record.attempt);
     assert!(retrysafe_store::Store::remove_if(&other.store, &address, guard).await.unwrap());
-    let changed = other.send(support::post("/orders", "alice", "k", r#"{"amount": 6}"#)).await;
+    let changed = other.send(crate::support::post("/orders", "alice", "k", r#"{"amount": 6}"#)).await;
     assert_eq!(changed.status, StatusCode::CREATED);
     gate.release();
     assert_eq!(first.await.unwrap().code(), "idempotency_outcome_unknown");
@@ -149,7 +145,7 @@ async fn r4_the_lease_is_kept_while_the_handler_runs_and_never_after() {
 async fn r4_a_renewal_that_arrives_after_the_hold_does_not_wake_the_record() {
     let api = Api::new("");
     api.replies(|_| {
-        let mut response = support::api::json_reply(500, serde_json::json!({}));
+        let mut response = crate::support::api::json_reply(500, serde_json::json!({}));
         response.extensions_mut().insert(retrysafe_server::Effect::Unknown);
         response
     });
@@ -218,7 +214,7 @@ async fn r6_a_completion_whose_reply_was_lost_is_answered_with_its_result() {
 #[tokio::test(start_paused = true)]
 async fn r6_a_release_whose_reply_was_lost_is_a_release() {
     let api = Api::new("failures = { policy = \"B\", keep = { 500 = \"release\" } }");
-    api.replies(|_| support::api::json_reply(503, serde_json::json!({ "busy": true })));
+    api.replies(|_| crate::support::api::json_reply(503, serde_json::json!({ "busy": true })));
     api.store.once(Call::Remove, Fault::LoseReply);
     let answer = api.order("k").await;
     assert_eq!((answer.status.as_u16(), answer.json()["busy"].as_bool()), (503, Some(true)));
@@ -280,8 +276,9 @@ async fn r16_a_clock_that_was_set_ahead_ends_no_lease() {
 /// Protocol 8 through the layer: the class that was stored with the claim is obeyed, not today's contract.
 #[tokio::test(start_paused = true)]
 async fn protocol_8_a_deploy_that_changes_the_class_does_not_run_an_old_claim_again() {
-    let store = support::faulty::Faulty::new();
-    let keys = |builder: retrysafe_server::Builder| builder.fingerprint_keys(support::api::deployment_keys());
+    let store = crate::support::faulty::Faulty::new();
+    let keys =
+        |builder: retrysafe_server::Builder| builder.fingerprint_keys(crate::support::api::deployment_keys());
     let old = Api::built(&endpoint("", "recovery = \"outside\""), store.clone(), keys);
     let new = Api::built(&endpoint("version = 2\n", ATOMIC), store, keys);
     let gate = old.gate();

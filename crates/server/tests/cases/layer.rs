@@ -1,9 +1,7 @@
 //! The layer over an axum router and the memory store.
 
-mod support;
-
+use crate::support::{App, post};
 use http::StatusCode;
-use support::{App, post};
 
 #[tokio::test]
 async fn the_same_key_twice_runs_once_and_answers_the_same_bytes() {
@@ -37,7 +35,7 @@ async fn k5_another_account_is_another_scope() {
 #[tokio::test]
 async fn a_contract_that_the_store_cannot_keep_is_refused_with_every_shortfall() {
     // Waiting for longer than clients wait, and a stored 503 that clients are told to retry: two errors, one answer.
-    let text = support::CONTRACT.replace("client = { drop_stored_statuses = true }", "");
+    let text = crate::support::CONTRACT.replace("client = { drop_stored_statuses = true }", "");
     let endpoint =
         "[[endpoint]]\nmethod = \"POST\"\npath = \"/orders\"\nkey = \"required\"\nrecovery = \"atomic\"";
     let contract =
