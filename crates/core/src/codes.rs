@@ -33,6 +33,12 @@ pub enum Code {
     Overloaded,
     /// The upstream could not be reached; nothing was sent to it, or sending again is safe.
     UpstreamUnavailable,
+    /// The upstream broke off after the request had been sent, in part or whole; the request carried no key.
+    UpstreamBroken,
+    /// The upstream did not answer in time; the request carried no key.
+    UpstreamTimeout,
+    /// It cannot be forwarded as it is; nothing was sent.
+    RequestRefused,
     /// The contract does not list this state-changing operation.
     EndpointUnlisted,
     /// Arrived past its deadline; nothing was run.
@@ -49,7 +55,7 @@ use Code::*;
 
 impl Code {
     /// Every code, in the table's order.
-    pub const ALL: [Code; 18] = [
+    pub const ALL: [Code; 21] = [
         KeyMissing,
         KeyEmpty,
         KeyTooLong,
@@ -63,6 +69,9 @@ impl Code {
         StoreUnavailable,
         Overloaded,
         UpstreamUnavailable,
+        UpstreamBroken,
+        UpstreamTimeout,
+        RequestRefused,
         EndpointUnlisted,
         DeadlineExceeded,
         RequestTooLarge,
@@ -142,6 +151,15 @@ impl Code {
             UpstreamUnavailable => ("upstream_unavailable", 503, true,
                 "The API behind this gateway cannot be reached",
                 "Send the same request with the same key later; that is safe."),
+            UpstreamBroken => ("upstream_broken", 502, false,
+                "The API behind this gateway broke off before it had answered",
+                "It may have acted on the request. Only a request that is safe to repeat should be sent again."),
+            UpstreamTimeout => ("upstream_timeout", 504, false,
+                "The API behind this gateway did not answer in time",
+                "It may still act on the request. Only a request that is safe to repeat should be sent again."),
+            RequestRefused => ("request_refused", 400, false,
+                "This request cannot be forwarded",
+                "Nothing was sent. Use a method other than CONNECT and TRACE, one Host, no transfer coding but chunked, no expectation but 100-continue."),
             EndpointUnlisted => ("idempotency_endpoint_unlisted", 403, false,
                 "This operation is not part of the API's contract",
                 "Use a documented operation."),

@@ -151,7 +151,9 @@ fn code_of_another_hop(answer: &Answer<'_>) -> Option<Code> {
 /// What a hop further in says about the effect when it answers with `code`.
 fn effect_behind(code: Code) -> Effect {
     match code {
-        Code::KeyInFlight | Code::OutcomeUnknown => Effect::Unknown,
+        Code::KeyInFlight | Code::OutcomeUnknown | Code::UpstreamBroken | Code::UpstreamTimeout => {
+            Effect::Unknown
+        }
         Code::ResponseNotKept => Effect::Done,
         Code::KeyMissing
         | Code::KeyEmpty
@@ -163,6 +165,7 @@ fn effect_behind(code: Code) -> Effect {
         | Code::StoreUnavailable
         | Code::Overloaded
         | Code::UpstreamUnavailable
+        | Code::RequestRefused
         | Code::EndpointUnlisted
         | Code::DeadlineExceeded
         | Code::RequestTooLarge

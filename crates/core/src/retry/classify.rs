@@ -103,9 +103,13 @@ fn judge_code(policy: &RetryPolicy, repeatable: bool, code: Code, answer: &Answe
         // Nothing was run: safe for everybody.
         Code::Overloaded => (Retry(Pace::Throttled), Unchanged),
         Code::StoreUnavailable | Code::DeadlineExceeded => (Retry(Pace::Transient), Unchanged),
-        // It may have been sent on; sending it again is safe because somebody de-duplicates by the key.
-        Code::UpstreamUnavailable if repeatable => (Retry(Pace::Transient), Raised),
-        Code::UpstreamUnavailable => (Stop(Rule::UnsafeToRepeat), Raised),
+        // It may have been sent on; sending it again is safe where somebody de-duplicates by the key.
+        Code::UpstreamUnavailable | Code::UpstreamBroken | Code::UpstreamTimeout if repeatable => {
+            (Retry(Pace::Transient), Raised)
+        }
+        Code::UpstreamUnavailable | Code::UpstreamBroken | Code::UpstreamTimeout => {
+            (Stop(Rule::UnsafeToRepeat), Raised)
+        }
         Code::KeyMissing
         | Code::KeyEmpty
         | Code::KeyTooLong
@@ -113,6 +117,7 @@ fn judge_code(policy: &RetryPolicy, repeatable: bool, code: Code, answer: &Answe
         | Code::KeyAmbiguous
         | Code::ScopeMissing
         | Code::EndpointUnlisted
+        | Code::RequestRefused
         | Code::RequestTooLarge
         | Code::NotGuardable
         | Code::NamespaceCollision => (Stop(Rule::Refused(code)), Unchanged),
