@@ -96,7 +96,6 @@ impl Gateway {
     ) -> Result<Self, GatewayFault> {
         let contract = contract.into();
         learn(&mut options.proxy, &contract)?;
-        let key_headers: Arc<[HeaderName]> = options.proxy.key_headers.clone().into();
         let questions = Questions {
             key_headers: options.proxy.key_headers.clone(),
             answer_bytes_max: contract
@@ -115,8 +114,9 @@ impl Gateway {
             builder = builder.fingerprint_keys(keys);
         }
         let layer = builder.build()?;
-        let front = Front { guarded: layer.layer(handover), key_headers };
-        Ok(Self { layer, front, options: Arc::new(options) })
+        let options = Arc::new(options);
+        let front = Front { guarded: layer.layer(handover), options: Arc::clone(&options) };
+        Ok(Self { layer, front, options })
     }
 
     /// The layer, for its store and contract.
@@ -184,6 +184,7 @@ fn learn(options: &mut ProxyOptions, contract: &Contract) -> Result<(), GatewayF
     options.trusted_peers.sort();
     options.trusted_peers.dedup();
     options.response_timeout = contract.answer_timeout;
+    options.answers = contract.answers.clone();
     Ok(())
 }
 
@@ -191,7 +192,7 @@ fn learn(options: &mut ProxyOptions, contract: &Contract) -> Result<(), GatewayF
 #[derive(Clone)]
 pub struct Front {
     guarded: RetrysafeService<Handover>,
-    key_headers: Arc<[HeaderName]>,
+    options: Arc<GatewayOptions>,
 }
 
 impl Service<Request<Inbound>> for Front {
@@ -209,10 +210,11 @@ impl Service<Request<Inbound>> for Front {
             request.uri(),
             request.version(),
             request.headers(),
-            &self.key_headers,
+            &self.options.proxy.key_headers,
         );
         if let Err(refusal) = admitted {
-            return Answering::Refused { answer: Some(ProxyError::Refused(refusal).answer()) };
+            let answer = ProxyError::Refused(refusal).refuse(&self.options.proxy.answers);
+            return Answering::Refused { answer: Some(answer) };
         }
         request.headers_mut().remove(FENCE_HEADER);
         if let Some(peer) = request.extensions().get::<Peer>().map(|peer| peer.address().ip()) {

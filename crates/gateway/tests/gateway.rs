@@ -263,7 +263,10 @@ async fn an_upstream_that_is_not_there_yet_costs_nothing() {
     );
     assert!(absent.headers.contains_key("retry-after"));
     let unkeyed = gateway.send("GET", "/orders", &[], "").await;
-    assert_eq!((unkeyed.status, unkeyed.code().as_str()), (StatusCode::BAD_GATEWAY, "upstream_unreachable"));
+    assert_eq!(
+        (unkeyed.status, unkeyed.code().as_str()),
+        (StatusCode::SERVICE_UNAVAILABLE, "upstream_unavailable")
+    );
 
     let listener = TcpListener::bind(address).await.unwrap();
     let folder = tempfile::tempdir().unwrap();

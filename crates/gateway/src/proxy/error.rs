@@ -4,13 +4,18 @@ use std::error::Error as StdError;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderValue, Response, StatusCode};
+use http::header::{CACHE_CONTROL, CONNECTION};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
 use hyper_util::client::legacy;
-use serde_json::json;
+use retrysafe_core::answers;
+use retrysafe_core::codes::Code;
+use retrysafe_core::contract::Answers;
+use retrysafe_core::decide;
+
+use super::meters;
 
 /// `Retry-After` of an upstream that could not be reached: long enough for a restart, short enough for a person.
-const RETRY_AFTER_S: u16 = 1;
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// How much of a failed request the upstream may have seen. Protocol 21 turns on it: only `Nothing` releases a
 /// key, everything else leaves it uncertain.
@@ -68,27 +73,28 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    const fn answer(self) -> (StatusCode, &'static str) {
+    /// The code of the answer.
+    #[must_use]
+    pub fn code(self) -> Code {
         match self {
-            Self::Method => (StatusCode::NOT_IMPLEMENTED, "This method is not forwarded"),
-            Self::Host => (StatusCode::BAD_REQUEST, "Send exactly one Host field"),
-            Self::TransferCoding => {
-                (StatusCode::NOT_IMPLEMENTED, "Only the chunked transfer coding is understood")
+            Self::KeyedUpgrade => Code::NotGuardable,
+            Self::Method | Self::Host | Self::TransferCoding | Self::Expectation | Self::Target => {
+                Code::RequestRefused
             }
-            Self::Expectation => {
-                (StatusCode::EXPECTATION_FAILED, "Only the expectation 100-continue is understood")
-            }
-            Self::KeyedUpgrade => {
-                (StatusCode::BAD_REQUEST, "A request with an idempotency key cannot change the protocol")
-            }
-            Self::Target => (StatusCode::BAD_REQUEST, "The request target must be a path"),
         }
     }
 }
 
 impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.answer().1)
+        f.write_str(match self {
+            Self::Method => "CONNECT and TRACE are not forwarded",
+            Self::Host => "not exactly one usable Host",
+            Self::TransferCoding => "a transfer coding besides chunked",
+            Self::Expectation => "an expectation besides 100-continue",
+            Self::KeyedUpgrade => "a request with an idempotency key asks for another protocol",
+            Self::Target => "the target is no path",
+        })
     }
 }
 
@@ -118,48 +124,42 @@ impl ProxyError {
         }
     }
 
-    /// A stable word for it, in answers and as a metric's label.
+    /// The code of the answer, and the label of the metric.
     #[must_use]
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> Code {
         match self {
-            Self::Refused(_) => "request_refused",
-            Self::Unreachable(_) | Self::NotWritten(_) => "upstream_unreachable",
-            Self::Broken(_) | Self::Switched => "upstream_broken",
-            Self::Late(_) => "upstream_timeout",
+            Self::Refused(refusal) => refusal.code(),
+            Self::Unreachable(_) | Self::NotWritten(_) => Code::UpstreamUnavailable,
+            Self::Broken(_) | Self::Switched => Code::UpstreamBroken,
+            Self::Late(_) => Code::UpstreamTimeout,
         }
     }
 
-    /// The problem (RFC 9457) a client reads, with [`Sent`] as an extension. `retryable` speaks for a request
-    /// without a key: a request that may have been seen is not safe to send again by itself.
-    pub(crate) fn answer<B: From<Bytes>>(&self) -> Response<B> {
-        let (status, title) = match self {
-            Self::Refused(refusal) => refusal.answer(),
-            Self::Unreachable(_) | Self::NotWritten(_) => {
-                (StatusCode::BAD_GATEWAY, "The upstream could not be reached; nothing was sent to it")
-            }
-            Self::Broken(_) | Self::Switched => {
-                (StatusCode::BAD_GATEWAY, "The upstream broke off; it may have acted on the request")
-            }
-            Self::Late(_) => (
-                StatusCode::GATEWAY_TIMEOUT,
-                "The upstream did not answer in time; it may have acted on the request",
-            ),
-        };
-        let retryable = !matches!(self, Self::Refused(_)) && self.sent() == Sent::Nothing;
-        let body = json!({
-            "type": "about:blank",
-            "title": title,
-            "status": status.as_u16(),
-            "code": self.code(),
-            "retryable": retryable,
-        });
-        let mut response = Response::new(B::from(Bytes::from(body.to_string())));
-        *response.status_mut() = status;
+    /// Counts it, logs it, and makes its answer.
+    pub(crate) fn refuse<B: From<Bytes>>(&self, answers: &Answers) -> Response<B> {
+        meters::failed(self);
+        tracing::warn!(
+            code = %self.code(),
+            sent = ?self.sent(),
+            cause = self.source().map(tracing::field::display),
+            "{self}"
+        );
+        self.answer(answers)
+    }
+
+    /// The answer a client reads, in the contract's shape, with [`Sent`] as an extension.
+    fn answer<B: From<Bytes>>(&self, answers: &Answers) -> Response<B> {
+        let retry_after = self.code().retryable().then_some(RETRY_AFTER);
+        let rendered = answers::render(answers, decide::Refusal { code: self.code(), retry_after });
+        let mut response = Response::new(B::from(Bytes::from(rendered.body)));
+        *response.status_mut() = StatusCode::from_u16(rendered.status).unwrap_or(StatusCode::BAD_GATEWAY);
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if retryable {
-            headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_S));
+        for (name, value) in rendered.headers {
+            if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+                headers.insert(name, value);
+            }
         }
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if matches!(self, Self::Refused(_)) {
             // Where its framing is in doubt, what follows on the connection is no request of anybody's.
             headers.insert(CONNECTION, HeaderValue::from_static("close"));

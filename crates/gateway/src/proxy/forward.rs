@@ -169,7 +169,8 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Forward {
-        self.send(request).unwrap_or_else(|refusal| Forward::Refused { refusal })
+        self.send(request)
+            .unwrap_or_else(|refusal| Forward::Refused { refusal, shared: Arc::clone(&self.shared) })
     }
 }
 
@@ -182,7 +183,7 @@ pin_project! {
         #[doc(hidden)]
         Sending { #[pin] sending: Timeout<ResponseFuture>, limit: Duration, shared: Arc<Shared> },
         #[doc(hidden)]
-        Refused { refusal: Refusal },
+        Refused { refusal: Refusal, shared: Arc<Shared> },
     }
 }
 
@@ -190,24 +191,18 @@ impl Future for Forward {
     type Output = Result<Response<ProxyBody>, Infallible>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let answered = match self.project() {
-            Projected::Refused { refusal } => Err(ProxyError::Refused(*refusal)),
-            Projected::Sending { sending, limit, shared } => match ready!(sending.poll(cx)) {
-                Ok(Ok(response)) => shared.pass_on(response),
-                Ok(Err(error)) => Err(ProxyError::from_client(error)),
-                Err(_) => Err(ProxyError::Late(*limit)),
-            },
+        let (answered, shared) = match self.project() {
+            Projected::Refused { refusal, shared } => (Err(ProxyError::Refused(*refusal)), shared),
+            Projected::Sending { sending, limit, shared } => {
+                let answered = match ready!(sending.poll(cx)) {
+                    Ok(Ok(response)) => shared.pass_on(response),
+                    Ok(Err(error)) => Err(ProxyError::from_client(error)),
+                    Err(_) => Err(ProxyError::Late(*limit)),
+                };
+                (answered, shared)
+            }
         };
-        Poll::Ready(Ok(answered.unwrap_or_else(|error| {
-            metrics::counter!("retrysafe_gateway_failures_total", "code" => error.code()).increment(1);
-            tracing::warn!(
-                code = error.code(),
-                sent = ?error.sent(),
-                cause = error.source().map(tracing::field::display),
-                "{error}"
-            );
-            error.answer()
-        })))
+        Poll::Ready(Ok(answered.unwrap_or_else(|error| error.refuse(&shared.options.answers))))
     }
 }
 

@@ -23,6 +23,7 @@ mod connect;
 mod error;
 mod forward;
 pub mod headers;
+mod meters;
 mod options;
 mod serve;
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::HeaderName;
 use ipnet::IpNet;
+use retrysafe_core::contract::Answers;
 
 /// A connection to the upstream, TLS included, takes no longer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -56,6 +57,9 @@ pub struct ProxyOptions {
     pub key_headers: Vec<HeaderName>,
     /// Further fields that no `Connection` option can remove: those that select the scope or the effect.
     pub protected_headers: Vec<HeaderName>,
+    /// How the proxy's own answers look. Problem details unless a contract shapes them: a client library may take
+    /// any JSON without its own error envelope for success.
+    pub answers: Answers,
 }
 
 impl Default for ProxyOptions {
@@ -71,7 +75,18 @@ impl Default for ProxyOptions {
             trusted_peers: Vec::new(),
             key_headers: vec![HeaderName::from_static("idempotency-key")],
             protected_headers: Vec::new(),
+            answers: problem_details(),
         }
+    }
+}
+
+fn problem_details() -> Answers {
+    Answers {
+        type_base: "/.retrysafe/errors/".to_owned(),
+        content_type: "application/problem+json".to_owned(),
+        template: None,
+        statuses: Vec::new(),
+        headers: Vec::new(),
     }
 }
 

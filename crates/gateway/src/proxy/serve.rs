@@ -25,6 +25,7 @@ use tokio_util::task::TaskTracker;
 use tower_service::Service;
 
 use super::body::{Inbound, TimedBody};
+use super::meters;
 use super::options::ServeOptions;
 
 /// How long to wait before accepting again when the process is out of file descriptors.
@@ -87,6 +88,7 @@ where
     let server = Arc::new(Server { protocol: protocol(&options), options, shutdown, cut: cut.clone() });
     let slots = Arc::new(Semaphore::new(server.options.connections_max));
     let connections = TaskTracker::new();
+    let open = meters::connections();
     loop {
         // The slot comes first: at the limit, the next connection waits in the kernel's queue, unaccepted.
         let accepted = tokio::select! {
@@ -94,10 +96,12 @@ where
             () = server.shutdown.cancelled() => break,
         };
         let Some((slot, stream, address)) = accepted else { continue };
-        let (server, service) = (Arc::clone(&server), service.clone());
+        let (server, service, open) = (Arc::clone(&server), service.clone(), open.clone());
         connections.spawn(async move {
+            open.increment(1);
             let serving = server.serve_connection(stream, Peer::new(address), service);
             server.cut.run_until_cancelled(serving).await;
+            open.decrement(1);
             drop(slot);
         });
     }
