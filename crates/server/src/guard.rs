@@ -129,7 +129,9 @@ impl Guard {
         };
         let patience = waits.saturating_add(self.engine.contract.answer_timeout).saturating_add(STORE_GRACE);
         let span = tracing::Span::current();
-        let task = tracing::Instrument::instrument(async move { guard.claim_and_run(job, work).await }, span);
+        // Boxed before anything wraps it: the wrappers would each copy some kilobytes.
+        let task = Box::pin(async move { guard.claim_and_run(job, work).await });
+        let task = tracing::Instrument::instrument(task, span);
         match tokio::time::timeout(patience, self.tasks.spawn(task)).await {
             Ok(Ok(response)) => response,
             // Only a bug in this layer can panic here: handlers are caught inside. Whatever happened is not known.
