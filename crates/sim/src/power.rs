@@ -169,6 +169,15 @@ impl Trace {
         self.0.iter().filter(|operation| matches!(operation, Operation::Sync(_))).count()
     }
 
+    /// How many syncs there were of the file called `name`, in whatever folder.
+    pub fn syncs_of(&self, name: &str) -> usize {
+        let of_file = |operation: &&Operation| match operation {
+            Operation::Sync(path) => path.file_name().is_some_and(|found| found == name),
+            _ => false,
+        };
+        self.0.iter().filter(of_file).count()
+    }
+
     /// Cuts the power just before and just after every sync, and at the end.
     pub fn replay(&self, mut at: impl FnMut(&Cut<'_>)) {
         let mut files = BTreeMap::<PathBuf, Image>::new();

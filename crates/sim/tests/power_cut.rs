@@ -5,11 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::{
-    collections::HashSet,
-    path::Path,
-    sync::{Arc, Mutex},
-};
+use std::{collections::HashSet, path::Path, sync::Arc};
 
 use retrysafe_core::{
     address::Address,
@@ -27,7 +23,13 @@ use support::{address_of, apply, claim_of, completion_of};
 mod support;
 
 const TASKS: u32 = 6;
-const KEYS_PER_TASK: u32 = 12;
+const KEYS_PER_TASK: u32 = 6;
+
+/// How often the store is opened in one run: closing copies the log into the database and deletes it.
+const OPENINGS: u32 = 2;
+
+/// So short a log that it is copied, and starts over, many times in one run.
+const CHECKPOINT_PAGES: u32 = 16;
 
 /// Something that was answered, and when.
 struct Acked {
@@ -53,41 +55,51 @@ async fn run(power: &PowerCut, dir: &Path, synchronous: Synchronous) -> Vec<Hist
     let options = SqliteOptions {
         vfs: Some(power.vfs().to_owned()),
         synchronous,
+        checkpoint_pages: CHECKPOINT_PAGES,
         ..SqliteOptions::new(dir.join("keys.db"))
     };
-    let store = Arc::new(SqliteStore::open(options).unwrap());
-    let histories = Arc::new(Mutex::new(Vec::new()));
-    let mut tasks = Vec::new();
-    for task in 0..TASKS {
-        let (store, histories, power) = (store.clone(), histories.clone(), power.clone());
-        tasks.push(tokio::spawn(async move {
-            for key in 0..KEYS_PER_TASK {
-                let n = 1 + task * KEYS_PER_TASK + key;
-                let address = address_of(n);
-                let mut history = History::new();
-                let mut acked = |record: Option<Record>| {
-                    history.push(Acked { address: address.clone(), record, at: power.position() });
-                };
-                let claimed = apply(&store, &address, claim_of(n)).await;
-                acked(Some(claimed.clone()));
-                match n % 4 {
-                    0 => {
-                        assert!(store.remove_if(&address, RemoveIf::Attempt(claimed.attempt)).await.unwrap());
-                        acked(None);
-                    }
-                    1 => {}
-                    _ => acked(Some(apply(&store, &address, completion_of(&claimed, n)).await)),
-                }
-                histories.lock().unwrap().push(history);
+    let mut histories = Vec::new();
+    for opening in 0..OPENINGS {
+        let store = Arc::new(SqliteStore::open(options.clone()).unwrap());
+        let tasks: Vec<_> = (0..TASKS)
+            .map(|task| {
+                let first = 1 + (opening * TASKS + task) * KEYS_PER_TASK;
+                tokio::spawn(keys(store.clone(), power.clone(), first))
+            })
+            .collect();
+        for task in tasks {
+            histories.extend(task.await.unwrap());
+        }
+        if opening + 1 == OPENINGS {
+            // The power goes while the store is open.
+            std::mem::forget(store);
+        }
+    }
+    histories
+}
+
+/// One task: claims its keys from `first` on, then completes, releases or keeps each.
+async fn keys(store: Arc<SqliteStore>, power: PowerCut, first: u32) -> Vec<History> {
+    let mut histories = Vec::new();
+    for n in first..first + KEYS_PER_TASK {
+        let address = address_of(n);
+        let mut history = History::new();
+        let mut acked = |record: Option<Record>| {
+            history.push(Acked { address: address.clone(), record, at: power.position() });
+        };
+        let claimed = apply(&store, &address, claim_of(n)).await;
+        acked(Some(claimed.clone()));
+        match n % 4 {
+            0 => {
+                assert!(store.remove_if(&address, RemoveIf::Attempt(claimed.attempt)).await.unwrap());
+                acked(None);
             }
-        }));
+            1 => {}
+            _ => acked(Some(apply(&store, &address, completion_of(&claimed, n)).await)),
+        }
+        histories.push(history);
     }
-    for task in tasks {
-        task.await.unwrap();
-    }
-    // The power goes while the store is open: closing would sync.
-    std::mem::forget(store);
-    Arc::into_inner(histories).unwrap().into_inner().unwrap()
+    histories
 }
 
 /// What is wrong after a cut, if anything.
@@ -153,9 +165,11 @@ fn check(
 fn main_job_3_every_answered_write_survives_a_power_cut_at_every_sync_boundary() {
     let (trace, histories) = traced_run(Synchronous::Full);
     assert!(trace.syncs() > 10, "the run has boundaries to cut at: {}", trace.syncs());
+    let copied = trace.syncs_of("keys.db");
+    assert!(copied > 5, "the log was copied and started over during the run: {copied}");
     let claims = histories.iter().filter_map(|history| history[0].record.as_ref());
     let fences: HashSet<_> = claims.map(|record| record.fence).collect();
-    assert_eq!(fences.len(), (TASKS * KEYS_PER_TASK) as usize, "no fence twice");
+    assert_eq!(fences.len(), (OPENINGS * TASKS * KEYS_PER_TASK) as usize, "no fence twice");
     let faults = check(&trace, &histories, |seed| survivors_of(seed).to_vec());
     assert!(faults.is_empty(), "{faults:#?}");
 }

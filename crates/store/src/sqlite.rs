@@ -83,6 +83,9 @@ pub struct SqliteOptions {
     pub busy_timeout: Duration,
     /// The most jobs of one commit, up to [`BATCH_MAX`]. One: a commit for each, which is only good for comparing.
     pub batch_max: usize,
+    /// How many pages of 4 KiB the write-ahead log may hold before they are copied into the database, in the background.
+    /// It is four times as long at most, and one batch.
+    pub checkpoint_pages: u32,
     /// The name of the SQLite VFS to use, which has to be registered already; `None`: SQLite's own.
     pub vfs: Option<String>,
     /// What the store reads the time from.
@@ -120,6 +123,7 @@ impl SqliteOptions {
             synchronous: Synchronous::Full,
             busy_timeout: Duration::from_secs(2),
             batch_max: BATCH_MAX,
+            checkpoint_pages: 4096,
             vfs: None,
             clock: Arc::new(SystemClock::new()),
             clock_limits: Limits::default(),
@@ -190,6 +194,7 @@ impl SqliteStore {
             batch_max: options.batch_max.clamp(1, BATCH_MAX),
             busy_timeout: options.busy_timeout,
             wal_pages,
+            checkpoint_pages: options.checkpoint_pages.max(1),
             pages_at_checkpoint: 0,
             meters: writer::Meters::new(),
             buffer: Vec::new(),

@@ -2,7 +2,8 @@
 //!
 //! A checkpoint inside a commit makes its jobs wait for two more syncs and for the copying; so a thread with a
 //! connection of its own does it, which blocks nobody. But the log starts over only in a moment when everything is copied,
-//! and a busy writer leaves no such moment: past [`RESTART_PAGES`] the writer makes one, between two batches.
+//! and a busy writer leaves no such moment: at [`RESTART_FACTOR`] times the length the writer makes one, between two
+//! batches.
 
 use std::{
     sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
@@ -12,11 +13,8 @@ use std::{
 
 use rusqlite::Connection;
 
-/// From so many pages (16 MiB) on, the log is copied in the background.
-pub(super) const CHECKPOINT_PAGES: u32 = 4096;
-
-/// From so many pages (64 MiB) on, the writer waits until the log can start over.
-pub(super) const RESTART_PAGES: u32 = 4 * CHECKPOINT_PAGES;
+/// How many times longer than wished the log may get before the writer waits until it can start over.
+pub(super) const RESTART_FACTOR: u32 = 4;
 
 /// How long the writer waits for readers that still look at the log. Reads are short; else the next batch tries again.
 const RESTART_PATIENCE: Duration = Duration::from_millis(100);

@@ -12,6 +12,10 @@ use crate::{
     conformance::{self, Place, samples::*},
 };
 
+mod batches;
+mod clocks;
+mod two_processes;
+
 struct Folder(tempfile::TempDir);
 
 impl Folder {
@@ -192,92 +196,6 @@ async fn protocol_29_a_process_that_gets_no_turn_is_busy_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn r16_a_process_whose_clock_is_ten_minutes_ahead_steals_no_lease() {
-    let folder = Folder::new();
-    let slow_clock = ManualClock::at(START);
-    let fast_clock = slow_clock.skewed(Duration::from_secs(600));
-    let slow = folder.store_with(&slow_clock);
-    let now = slow.now().unwrap();
-    let mine = claim(&slow, &address("k"), 1).await;
-    assert_eq!(mine.lease_until(), Some(now.plus(LEASE)));
-
-    // It starts when the lease is ten seconds old.
-    for clock in [&slow_clock, &fast_clock] {
-        clock.advance(Duration::from_secs(10));
-    }
-    let fast = folder.store_with(&fast_clock);
-    assert_eq!(fast.now().unwrap(), now.plus(Duration::from_secs(10)));
-    assert!(fast.due(Due::LeaseEnded, fast.now().unwrap(), 10).await.unwrap().is_empty());
-    refused(&fast, &address("k"), takeover(&mine, fast.now().unwrap()), &held(2), Some(&mine)).await;
-
-    // Both stay idle for long, and still agree.
-    for clock in [&slow_clock, &fast_clock] {
-        clock.advance(Duration::from_secs(3_600));
-    }
-    assert_eq!(fast.now().unwrap(), slow.now().unwrap());
-}
-
-#[tokio::test]
-async fn r16_processes_that_opened_a_new_store_agree_before_the_first_write() {
-    let folder = Folder::new();
-    let slow_clock = ManualClock::at(START);
-    let fast_clock = slow_clock.skewed(Duration::from_secs(600));
-    let (slow, fast) = (folder.store_with(&slow_clock), folder.store_with(&fast_clock));
-    assert_eq!(fast.now().unwrap(), START);
-    drop((slow, fast));
-    // And after a reboot, where only the wall clocks are left: whoever is first says what time it is.
-    for clock in [&slow_clock, &fast_clock] {
-        clock.reboot_after(Duration::from_secs(100));
-    }
-    let (fast, slow) = (folder.store_with(&fast_clock), folder.store_with(&slow_clock));
-    assert_eq!(fast.now().unwrap(), START.plus(Duration::from_secs(700)));
-    assert_eq!(slow.now().unwrap(), fast.now().unwrap());
-}
-
-#[tokio::test]
-async fn protocol_10_a_process_that_saw_no_jump_does_not_take_an_acknowledged_one_back() {
-    let folder = Folder::new();
-    let clock = ManualClock::at(START);
-    let other_clock = clock.skewed(Duration::ZERO);
-    let (store, other) = (folder.store_with(&clock), folder.store_with(&other_clock));
-    let ahead = START.plus(Duration::from_secs(60 * 3600));
-    clock.set_wall(ahead);
-    store.acknowledge_clock_jump().await.unwrap();
-    claim(&other, &address("k"), 1).await;
-    assert_eq!(other.now().unwrap(), ahead, "learned with its first write");
-    assert_eq!(folder.store_with(&other_clock).now().unwrap(), ahead);
-}
-
-#[tokio::test]
-async fn protocol_10_the_mark_outlives_the_process_and_a_clock_set_back() {
-    let folder = Folder::new();
-    let clock = ManualClock::at(START);
-    let store = folder.store_with(&clock);
-    clock.advance(Duration::from_secs(100));
-    claim(&store, &address("k"), 1).await;
-    let told = store.now().unwrap();
-    drop(store);
-
-    clock.set_wall(at(0));
-    clock.reboot_after(Duration::from_secs(5));
-    let store = folder.store_with(&clock);
-    assert_eq!(store.now().unwrap(), told, "held, not followed");
-    drop(store);
-
-    // Off for a weekend, the machine too: nobody knows whether the clock is right.
-    clock.set_wall(told);
-    clock.reboot_after(Duration::from_secs(60 * 3600));
-    let store = folder.store_with(&clock);
-    assert_eq!(store.now().unwrap_err().kind(), ErrorKind::ClockJumped);
-    let other = folder.store_with(&clock);
-    assert_eq!(other.now().unwrap_err().kind(), ErrorKind::ClockJumped);
-    store.acknowledge_clock_jump().await.unwrap();
-    let expected = told.plus(Duration::from_secs(60 * 3600));
-    assert_eq!(store.now().unwrap(), expected);
-    assert_eq!(other.now().unwrap(), expected, "acknowledged once, for every process");
-}
-
-#[tokio::test]
 async fn protocol_7_a_new_epoch_is_above_every_fence_that_a_backup_forgot() {
     let folder = Folder::new();
     let store = folder.store();
@@ -312,79 +230,4 @@ async fn a_reply_that_nobody_waits_for_any_longer_is_still_committed() {
         folder.store().load(&address).await.unwrap().map(|record| record.attempt),
         Some(held(1).attempt)
     );
-}
-
-/// Lets `jobs` jobs gather, so that they become one batch: nobody gets a turn until all are in line.
-async fn in_one_batch(folder: &Folder, store: &SqliteStore, jobs: usize) {
-    let others = turns::Turns::open(&folder.path()).unwrap();
-    let turn = others.take(Duration::from_secs(30)).unwrap();
-    while store.queue.len() < jobs {
-        tokio::task::yield_now().await;
-    }
-    drop(turn);
-}
-
-fn claiming(store: &Arc<SqliteStore>, n: u128) -> tokio::task::JoinHandle<Result<Written, StoreError>> {
-    let store = store.clone();
-    tokio::spawn(
-        async move { store.write_if(&address(&format!("k{n}")), &write(Expect::Absent, &held(n))).await },
-    )
-}
-
-#[tokio::test]
-async fn protocol_17_a_transaction_that_vanishes_takes_the_whole_batch_with_it() {
-    let folder = Folder::new();
-    let patient = SqliteOptions { busy_timeout: Duration::from_secs(60), ..folder.options() };
-    let store = Arc::new(SqliteStore::open(patient).unwrap());
-    let before = claiming(&store, 1);
-    let vanishing = {
-        let store = store.clone();
-        tokio::spawn(async move {
-            // What a full disk does inside of a statement, and says nothing.
-            let lose = |transaction: &mut Transaction<'_>| {
-                transaction.lose();
-                Ok(())
-            };
-            store.submit(Changes::One, lose).await
-        })
-    };
-    let after = claiming(&store, 2);
-    in_one_batch(&folder, &store, 3).await;
-    let errors = [before.await.unwrap().unwrap_err(), vanishing.await.unwrap().unwrap_err()];
-    for error in errors {
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    }
-    assert_eq!(store.load(&address("k1")).await.unwrap(), None);
-    // It came later, and is not in a batch without a transaction, where each statement would commit by itself.
-    won(after.await.unwrap().unwrap());
-    assert_eq!(store.census().await.unwrap(), Census { in_flight: 1, ..Census::default() });
-}
-
-#[tokio::test]
-async fn protocol_28_a_job_of_several_changes_that_fails_leaves_nothing_and_its_batch_stays() {
-    let folder = Folder::new();
-    let patient = SqliteOptions { busy_timeout: Duration::from_secs(60), ..folder.options() };
-    let store = Arc::new(SqliteStore::open(patient).unwrap());
-    let before = claiming(&store, 1);
-    let failing = {
-        let store = store.clone();
-        tokio::spawn(async move {
-            let change_and_fail = |transaction: &mut Transaction<'_>| {
-                for n in [2, 3] {
-                    won(transaction.write_if(&address(&format!("k{n}")), &write(Expect::Absent, &held(n)))?);
-                }
-                Err::<(), _>(StoreError::new(ErrorKind::Corrupt, "changing several rows"))
-            };
-            store.submit(Changes::Several, change_and_fail).await
-        })
-    };
-    let after = claiming(&store, 4);
-    in_one_batch(&folder, &store, 3).await;
-    assert_eq!(failing.await.unwrap().unwrap_err().kind(), ErrorKind::Corrupt);
-    let fences = [won(before.await.unwrap().unwrap()), won(after.await.unwrap().unwrap())];
-    assert!(fences[0] < fences[1]);
-    for (n, there) in [(1, true), (2, false), (3, false), (4, true)] {
-        assert_eq!(store.load(&address(&format!("k{n}"))).await.unwrap().is_some(), there, "k{n}");
-    }
-    assert_eq!(store.census().await.unwrap(), Census { in_flight: 2, ..Census::default() });
 }

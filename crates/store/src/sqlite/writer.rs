@@ -16,7 +16,7 @@ use metrics::{Counter, Histogram, counter, histogram};
 use rusqlite::Connection;
 
 use super::{
-    checkpoint::{CHECKPOINT_PAGES, Checkpointer, RESTART_PAGES},
+    checkpoint::{Checkpointer, RESTART_FACTOR},
     fault::{SharedFault, kind_of},
     jobs::{Failed, Job},
     queue::{Pace, Queue},
@@ -40,6 +40,8 @@ pub(super) struct Writer {
     pub(super) busy_timeout: Duration,
     /// Pages in the write-ahead log after the last commit, told by SQLite.
     pub(super) wal_pages: Arc<AtomicU32>,
+    /// How long the log may get before it is copied.
+    pub(super) checkpoint_pages: u32,
     /// How long the log was when a checkpoint was last asked for.
     pub(super) pages_at_checkpoint: u32,
     pub(super) meters: Meters,
@@ -161,12 +163,12 @@ impl Writer {
             // It has started over.
             self.pages_at_checkpoint = 0;
         }
-        if pages >= RESTART_PAGES {
+        if pages >= self.checkpoint_pages.saturating_mul(RESTART_FACTOR) {
             // In a turn of its own, since it takes SQLite's write lock. None now: the next batch tries again.
             if let Ok(_turn) = self.turns.take(self.busy_timeout) {
                 self.checkpointer.restart(&self.connection);
             }
-        } else if pages >= self.pages_at_checkpoint + CHECKPOINT_PAGES {
+        } else if pages >= self.pages_at_checkpoint.saturating_add(self.checkpoint_pages) {
             self.pages_at_checkpoint = pages;
             self.checkpointer.wake();
         }
