@@ -257,6 +257,12 @@ fn when_lost(endpoint: &Endpoint) -> String {
 
 #[cfg(test)]
 mod tests {
+    use retrysafe_store::{
+        Store as _,
+        memory::{MemoryOptions, MemoryStore},
+        sqlite::{SqliteOptions, SqliteStore},
+    };
+
     use super::*;
 
     const SHOP: &str = include_str!("../assets/shop.toml");
@@ -271,6 +277,27 @@ mod tests {
         assert!(!report.refused, "{}", report.page());
         for endpoint in ["POST /orders", "DELETE /orders/{id}", "POST /payments", "POST /v1/charges"] {
             assert!(report.page().contains(endpoint), "{endpoint}");
+        }
+    }
+
+    /// What the check believes of a store is what the store says of itself when it is opened.
+    #[test]
+    fn the_check_and_the_start_judge_by_the_same_capabilities() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let sqlite = SqliteStore::open(SqliteOptions::new(folder.path().join("check.db"))).expect("a store");
+        let stores = [
+            (Store::Sqlite, sqlite.capability()),
+            (Store::Memory, MemoryStore::new(MemoryOptions::default()).capability()),
+        ];
+        for (store, capability) in stores {
+            for at in [At::Gateway, At::Library] {
+                let said = offered(store, at);
+                assert_eq!((said.store, said.shared), (capability.name, capability.shared));
+                assert_eq!(said.survives_process, capability.survives_process);
+                assert_eq!(said.survives_power_cut, capability.survives_power_cut);
+                assert_eq!(said.survives_failover, capability.survives_failover);
+                assert_eq!(said.transactions, capability.transactions);
+            }
         }
     }
 

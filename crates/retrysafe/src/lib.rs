@@ -52,3 +52,8 @@ pub use retrysafe_server::{
 #[cfg(feature = "sqlite")]
 pub use retrysafe_store::sqlite::{SqliteOptions, SqliteStore};
 pub use retrysafe_store::{Store, StoreError, memory::MemoryStore};
+
+/// The program of the README compiles.
+#[cfg(all(doctest, feature = "axum", feature = "sqlite"))]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -63,7 +63,7 @@ impl Offered {
         }
     }
 
-    /// The SQLite store: durable on its machine. It joins transactions where the handler runs in the same process.
+    /// The SQLite store: durable on its machine. It does not join a handler's own transaction.
     pub const fn sqlite(place: Place) -> Self {
         Self {
             store: "sqlite",
@@ -72,7 +72,7 @@ impl Offered {
             survives_power_cut: true,
             survives_failover: false,
             shared: true,
-            transactions: matches!(place, Place::Library),
+            transactions: false,
             inquiries: matches!(place, Place::Gateway),
         }
     }

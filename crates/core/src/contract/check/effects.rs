@@ -26,7 +26,7 @@ pub(super) fn atomic_without_transactions(case: &Case<'_>) -> Option<Finding> {
         error(
             "atomic_without_transactions",
             message,
-            "choose a store with transactions (sqlite), or write recovery = \"outside\"",
+            "write recovery = \"outside\": what a lost holder left behind is not known then, and it is not run again",
         )
     })
 }
@@ -35,7 +35,7 @@ pub(super) fn phased_not_offered(case: &Case<'_>) -> Option<Finding> {
     (case.endpoint.recovery == RecoveryClass::Phased).then(|| {
         let message =
             "recovery points are not offered by this version, so a lost run could not be resumed from one";
-        error("phased_not_offered", message, "write recovery = \"outside\" or \"atomic\"")
+        error("phased_not_offered", message, "write recovery = \"outside\"")
     })
 }
 
