@@ -1,6 +1,11 @@
 //! Looking at the place of the file before SQLite does, whose own messages name no cause.
 
-use std::{fs, io, path::Path};
+use std::path::Path;
+
+use rustix::{
+    fs::{Access, access},
+    io::Errno,
+};
 
 use super::OpenError;
 
@@ -17,18 +22,13 @@ pub(super) fn check(path: &Path) -> Result<(), OpenError> {
     if path.is_dir() {
         return Err(OpenError::IsFolder { path: path.to_owned() });
     }
-    match fs::OpenOptions::new().append(true).open(path) {
-        Ok(_) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
-            ) =>
-        {
+    // Asked, not tried: opening and closing the file would take SQLite's locks from every other handle of this process.
+    match access(path, Access::READ_OK | Access::WRITE_OK) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(Errno::ACCESS | Errno::ROFS | Errno::PERM) => {
             return Err(OpenError::ReadOnly { path: path.to_owned() });
         }
-        Err(source) => return Err(OpenError::Io { path: path.to_owned(), source }),
+        Err(error) => return Err(OpenError::Io { path: path.to_owned(), source: error.into() }),
     }
     if let Some(kind) = network_file_system(folder) {
         tracing::warn!(
