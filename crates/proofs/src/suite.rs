@@ -35,26 +35,19 @@ fn ended(output: &str) -> BTreeMap<String, bool> {
     lines.map(|(name, end)| (name.to_owned(), end == "ok")).collect()
 }
 
-/// `cargo test` of the whole workspace with these arguments; what it wrote. Diagnostics pass through.
+/// `cargo test` of the whole workspace, with arguments for cargo and, after `--`, for the harness; what the
+/// harness wrote. The build's own output is shown only when nothing could be run.
 fn cargo(arguments: &[&str]) -> Result<String> {
-    let mut command = Command::new("cargo");
-    command.current_dir(root()).args([
-        "test",
-        "--locked",
-        "--quiet",
-        "--workspace",
-        "--lib",
-        "--bins",
-        "--tests",
-    ]);
-    // --quiet prints dots for tests; the plain format is what is read here.
-    let (before, after) =
-        arguments.split_at(arguments.iter().position(|it| *it == "--").unwrap_or(arguments.len()));
-    command.args(before).args(["--", "--format", "pretty", "--color", "never"]).args(after.iter().skip(1));
-    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("cargo test")?;
+    let output = Command::new("cargo")
+        .current_dir(root())
+        .args(["test", "--locked", "--workspace", "--lib", "--bins", "--tests"])
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .context("cargo test")?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() && ended(&text).values().all(|passed| *passed) {
-        bail!("cargo test did not run: {}", output.status);
+        bail!("cargo test did not run:\n{}", String::from_utf8_lossy(&output.stderr));
     }
     Ok(text)
 }
