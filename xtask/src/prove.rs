@@ -1,11 +1,12 @@
 //! `prove` and `bench`: the list of claims, and the way to the binary that reproduces them.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::root::cargo;
+use crate::root::{cargo, root, target_folder};
 
 /// The claims, one source for this list and for the `proofs` binary.
 const ITEMS: &str = include_str!("../../crates/proofs/items.json");
@@ -51,6 +52,46 @@ pub(crate) fn list() -> Result<bool> {
     Ok(true)
 }
 
+/// How the proofs are built: the two binaries in one go, so that their common crates are compiled once.
+#[derive(Clone, Copy)]
+enum Build {
+    /// Optimised: what a full proof and the bench measure.
+    Release,
+    /// As `cargo test` has built everything already: a newcomer's first run compiles nothing twice.
+    Tests,
+}
+
+impl Build {
+    fn command(self) -> Command {
+        match self {
+            Self::Release => cargo([
+                "build",
+                "--release",
+                "--locked",
+                "--package",
+                "retrysafe-proofs",
+                "--package",
+                "retrysafe-cli",
+            ]),
+            Self::Tests => cargo(["build", "--locked", "--workspace", "--all-targets", "--quiet"]),
+        }
+    }
+
+    fn folder(self) -> PathBuf {
+        target_folder().join(match self {
+            Self::Release => "release",
+            Self::Tests => "debug",
+        })
+    }
+
+    /// The proofs binary, which is told where the gateway is.
+    fn proofs(self) -> Command {
+        let mut command = Command::new(self.folder().join("proofs"));
+        command.current_dir(root()).env("RETRYSAFE_BIN", self.folder().join("retrysafe"));
+        command
+    }
+}
+
 /// Reproduces one item, or every item of a slug, in full or at the reduced scale.
 pub(crate) fn one(wanted: &str, quick: bool, rest: &[String]) -> Result<bool> {
     let items = items()?;
@@ -58,31 +99,33 @@ pub(crate) fn one(wanted: &str, quick: bool, rest: &[String]) -> Result<bool> {
     if chosen.is_empty() {
         bail!("no proof is called {wanted}; `cargo xtask prove` lists them");
     }
-    let mut command = cargo(["run", "--release", "--quiet", "--package", "retrysafe-proofs", "--", "prove"]);
-    command.args(chosen.iter().map(|item| &item.id));
+    let mut command = Build::Release.proofs();
+    command.arg("prove").args(chosen.iter().map(|item| &item.id));
     if quick {
         command.arg("--quick");
     }
     command.args(rest);
-    holds(command)
+    Ok(holds(Build::Release.command())? && holds(command)?)
 }
 
 /// Every quick item at a reduced scale.
 pub(crate) fn quick(rest: &[String]) -> Result<bool> {
-    holds(quick_command(rest))
+    let [build, mut run] = quick_commands();
+    run.args(rest);
+    Ok(holds(build)? && holds(run)?)
 }
 
-/// The quick tier runs the unoptimised build: `cargo test` has compiled it already, and a newcomer's
-/// first run should not compile everything twice.
-pub(crate) fn quick_command(rest: &[String]) -> Command {
-    let mut command = cargo(["run", "--quiet", "--package", "retrysafe-proofs", "--", "prove", "--quick"]);
-    command.args(rest);
-    command
+/// The quick tier of the proofs: what builds them, what runs them.
+pub(crate) fn quick_commands() -> [Command; 2] {
+    let mut run = Build::Tests.proofs();
+    run.args(["prove", "--quick"]);
+    [Build::Tests.command(), run]
 }
 
 /// Runs the bench, all rows or some.
 pub(crate) fn bench(json: bool, only: Option<&str>, rest: &[String]) -> Result<bool> {
-    let mut command = cargo(["run", "--release", "--quiet", "--package", "retrysafe-proofs", "--", "bench"]);
+    let mut command = Build::Release.proofs();
+    command.arg("bench");
     if json {
         command.arg("--json");
     }
@@ -90,7 +133,7 @@ pub(crate) fn bench(json: bool, only: Option<&str>, rest: &[String]) -> Result<b
         command.args(["--only", only]);
     }
     command.args(rest);
-    holds(command)
+    Ok(holds(Build::Release.command())? && holds(command)?)
 }
 
 fn holds(mut command: Command) -> Result<bool> {

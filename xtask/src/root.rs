@@ -10,6 +10,12 @@ pub(crate) fn root() -> &'static Path {
     here.parent().unwrap_or(here)
 }
 
+/// Where cargo puts what it builds.
+pub(crate) fn target_folder() -> PathBuf {
+    // A relative setting counts from the folder cargo is run in, which is the root for all our commands.
+    root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
+}
+
 /// Cargo, as the one that runs us, in the repository root.
 pub(crate) fn cargo<I, S>(args: I) -> Command
 where

@@ -26,7 +26,9 @@ pub(crate) fn run(proofs: bool) -> Result<bool> {
     // Doctests run too: `cargo test` without a target filter includes them.
     stages.command("tests", cargo(["test", "--locked", "--workspace", "--no-fail-fast"]))?;
     if proofs {
-        stages.command("quick proofs", prove::quick_command(&[]))?;
+        let [build, run] = prove::quick_commands();
+        stages.command("build proofs", build)?;
+        stages.command("quick proofs", run)?;
     }
     Ok(stages.close())
 }

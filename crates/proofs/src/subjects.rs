@@ -108,13 +108,17 @@ pub(crate) fn gateway_command(
 /// The name under which a gateway writes its public address.
 pub(crate) const GATEWAY: &str = "gateway";
 
-/// The `retrysafe` binary of the same profile as this one, built if it is missing or old.
+/// The `retrysafe` binary: the one `RETRYSAFE_BIN` names (xtask has just built it), else that of the same profile
+/// as this one, built if it is missing or old.
 fn retrysafe() -> Result<PathBuf> {
     static BUILT: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
     BUILT.get_or_init(|| build().map_err(|error| format!("{error:#}"))).clone().map_err(anyhow::Error::msg)
 }
 
 fn build() -> Result<PathBuf> {
+    if let Some(named) = std::env::var_os("RETRYSAFE_BIN") {
+        return Ok(named.into());
+    }
     let this = std::env::current_exe().context("the path of this binary")?;
     let folder = this.parent().context("the folder of this binary")?;
     // A test binary lives in `deps`, one level below the profile.
