@@ -2,6 +2,8 @@
 //! same handler. Every request carries one session cookie, which `GET /session` hands out; without a session
 //! the peer stores nothing.
 
+// Its request body is for the driver.
+#[allow(dead_code)]
 mod handler;
 
 use std::sync::Arc;
