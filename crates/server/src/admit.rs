@@ -19,7 +19,7 @@ use retrysafe_core::{
 
 use crate::{
     body::{Body, BoxError, Collected, collect},
-    guard::{Guard, Job},
+    guard::{Guard, Guarded, Job},
     plan::{KeyPlace, Plan},
 };
 
@@ -104,14 +104,17 @@ impl Guard {
             return Ok(self.pass_listed(&plan, params, request));
         }
         // Another hop with our namespace has claimed this very address: we would meet its claim and answer "in flight" to
-        // ourselves for ever (protocol 2).
+        // ourselves for ever (protocol 2). In front of us, or around us in this very process.
+        let namespace = &self.engine.contract.namespace;
         let hops = request.headers().get_all(HOP_HEADER);
-        if hops.iter().any(|hop| hop.as_bytes() == self.engine.contract.namespace.as_str().as_bytes()) {
-            tracing::error!(namespace = %self.engine.contract.namespace, "a hop in front of this one has the same namespace; give each its own");
+        let ahead = hops.iter().any(|hop| hop.as_bytes() == namespace.as_str().as_bytes());
+        let around = request.extensions().get::<Guarded>();
+        if ahead || around.is_some_and(|guarded| guarded.address.namespace() == namespace) {
+            tracing::error!(%namespace, "a hop in front of this one has the same namespace; give each its own");
             return Err(Code::NamespaceCollision);
         }
         // A switch of protocols cannot be replayed, and what follows it cannot be fingerprinted.
-        if request.headers().contains_key(header::UPGRADE) {
+        if changes_protocol(request.headers()) {
             return Err(Code::NotGuardable);
         }
 
@@ -211,6 +214,12 @@ where
 fn ended_resource(endpoint: &Endpoint, params: &Params) -> Option<ResourceId> {
     let rule = endpoint.ends_resource.as_ref()?;
     params.get(&rule.param).map(|id| ResourceId(id.into()))
+}
+
+/// Whether the request asks for another protocol. `h2c` is only an offer, which some clients make with every first request;
+/// answering in the present one declines it (RFC 9110 7.8).
+fn changes_protocol(headers: &HeaderMap) -> bool {
+    headers.get_all(header::UPGRADE).iter().any(|value| !value.as_bytes().eq_ignore_ascii_case(b"h2c"))
 }
 
 /// `Prefer: respond-async` (RFC 7240), in any of its lines and lists.

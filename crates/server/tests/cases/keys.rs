@@ -272,6 +272,40 @@ async fn an_upgrade_cannot_be_guarded_and_is_refused() {
     let answer = api.send(request).await;
     assert_eq!((answer.status.as_u16(), answer.code()), (400, "idempotency_not_guardable".into()));
     assert_eq!((api.effects(), api.store.records().await.len()), (0, 0));
+    // Java's client offers h2c with every first request. Not taking it up is an answer.
+    let mut offer = order("k");
+    offer.headers_mut().insert("upgrade", HeaderValue::from_static("h2c"));
+    assert_eq!(api.send(offer).await.status, StatusCode::CREATED);
+}
+
+/// Protocol 2: two hops of one namespace would meet each other's claims. In front of this one, or around it.
+#[tokio::test]
+async fn protocol_2_nested_hops_of_one_namespace_are_refused() {
+    use tower::{Layer, ServiceExt};
+    let collision = "idempotency_namespace_collision";
+    let api = Api::new("");
+    let mut request = order("k");
+    request.headers_mut().append(retrysafe_server::HOP_HEADER, HeaderValue::from_static("another"));
+    assert_eq!(api.send(request).await.status, StatusCode::CREATED);
+    let mut request = order("k");
+    for hop in ["another", "test"] {
+        request.headers_mut().append(retrysafe_server::HOP_HEADER, HeaderValue::from_static(hop));
+    }
+    let refused = api.send(request).await;
+    assert_eq!((refused.status.as_u16(), refused.code().as_str()), (500, collision));
+
+    let around = |namespace: &str| {
+        let text = endpoint("", "").replace("namespace = \"test\"", &format!("namespace = \"{namespace}\""));
+        Api::built(&text, api.store.clone(), |builder| builder).retrysafe
+    };
+    let before = api.effects();
+    let response = around("test").layer(api.router.clone()).oneshot(order("k-2")).await.unwrap();
+    assert_eq!(crate::support::api::read(response).await.code(), collision, "the fault is shown");
+    let records = api.store.records().await;
+    assert!(records.iter().all(|(address, _)| address.key().as_str() != "k-2"), "and not stored as a result");
+    let response = around("outer").layer(api.router.clone()).oneshot(order("k-2")).await.unwrap();
+    assert_eq!(response.status(), StatusCode::CREATED, "two namespaces are two hops");
+    assert_eq!(api.effects(), before + 1);
 }
 
 /// Protocol 3: the path is the original one, not what nested routers left.

@@ -55,7 +55,7 @@ async fn s20_a_record_of_another_version_is_an_unknown_outcome() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn o3_a_store_that_is_busy_for_a_moment_is_asked_again() {
+async fn a_store_that_is_busy_for_a_moment_is_asked_again() {
     let api = Api::new("");
     for _ in 0..3 {
         api.store.once(Call::Claim, Fault::Fail(ErrorKind::Busy));
