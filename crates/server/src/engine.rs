@@ -39,6 +39,8 @@ const OFFER_PAUSE_LONGEST: Duration = Duration::from_secs(1);
 /// First and longest pause between two looks at a record that another process may complete.
 const POLL_FIRST: Duration = Duration::from_millis(20);
 const POLL_LONGEST: Duration = Duration::from_millis(500);
+/// How many records upkeep looks at to find some that it may change.
+const UPKEEP_LOOK_MAX: usize = 32_768;
 /// A lease is renewed this many times in its length, so that one lost renewal does not end it.
 const RENEWALS_PER_LEASE: u32 = 3;
 /// Retry-After of answers that mean "come back when the store is there".
@@ -268,7 +270,7 @@ impl Engine {
         let now = self.store.now()?;
         let mut changed = 0;
         for due in [Due::LeaseEnded, Due::Reapable] {
-            let records = self.store.due(due, now, batch).await?;
+            let records = self.changeable(due, now, batch).await?;
             // All at once: a store with group commit puts them into one transaction.
             let changes = records.iter().map(|(address, record)| self.maintain(address, record, now));
             for result in futures_util::future::join_all(changes).await {
@@ -276,6 +278,27 @@ impl Engine {
             }
         }
         Ok(changed)
+    }
+
+    /// Up to `batch` records that are due and that upkeep may change. What only its own retry may touch stays due for as
+    /// long as nobody retries, and must not keep what stands behind it out of sight.
+    async fn changeable(
+        &self,
+        due: Due,
+        now: Wall,
+        batch: usize,
+    ) -> Result<Vec<(Address, Record)>, StoreError> {
+        let mut look = batch;
+        loop {
+            let mut records = self.store.due(due, now, look).await?;
+            let all = records.len() < look;
+            records.retain(|(_, record)| upkeep(record, now) != Upkeep::Leave);
+            if !records.is_empty() || all || look >= UPKEEP_LOOK_MAX {
+                records.truncate(batch);
+                return Ok(records);
+            }
+            look = look.saturating_mul(8).min(UPKEEP_LOOK_MAX);
+        }
     }
 
     /// Shows how many records are in each state. A store that cannot count now leaves the last count standing.

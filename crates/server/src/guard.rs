@@ -511,9 +511,12 @@ where
     }
 }
 
+const EVENT_STREAM: &[u8] = b"text/event-stream";
+
 fn is_event_stream(parts: &http::response::Parts) -> bool {
     let content_type = parts.headers.get(http::header::CONTENT_TYPE);
-    content_type.is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream"))
+    let name = content_type.and_then(|value| value.as_bytes().get(..EVENT_STREAM.len()));
+    name.is_some_and(|name| name.eq_ignore_ascii_case(EVENT_STREAM))
 }
 
 /// The work is lost without an answer.

@@ -196,6 +196,7 @@ async fn a_caller_of_a_handler_that_hangs_is_told_what_is_true() {
     let hangs = api.spawn(order("k"));
     gate.reached(1).await;
     api.store.pass(Duration::from_secs(16)).await;
+    assert!(hangs.is_finished(), "answer_timeout and the store's grace have passed");
     let told = hangs.await.unwrap();
     assert_eq!(
         (told.code().as_str(), told.json()["retryable"].as_bool()),

@@ -137,7 +137,7 @@ async fn s11_s12_an_answer_that_is_not_kept_never_leads_to_a_second_run() {
     let declared = |_| Response::new(Body::from("nine byte"));
     let undeclared = |_| Response::new(frames(&[b"four", b"more", b"x"]));
     let stream = |_| {
-        let response = Response::builder().header("content-type", "text/event-stream; charset=utf-8");
+        let response = Response::builder().header("content-type", "Text/Event-Stream; charset=utf-8");
         response.body(frames(&[b"data", b": 1"])).unwrap()
     };
     type Case = (&'static str, fn(u64) -> Response, &'static str);

@@ -123,6 +123,26 @@ async fn t4_only_what_is_past_its_reap_threshold_is_deleted() {
     assert_eq!(api.order("running").await, answer);
 }
 
+/// Abandoned requests that only their own retry may touch do not keep those behind them from being marked.
+#[tokio::test(start_paused = true)]
+async fn t4_upkeep_reaches_what_stands_behind_records_that_it_must_leave() {
+    let text = format!(
+        "{WINDOWS}\nrecovery = \"atomic\"\n[[endpoint]]\nmethod = \"POST\"\npath = \"/mails\"\nkey = \"required\""
+    );
+    let api = Api::new(&text);
+    let gate = api.gate();
+    api.store.always(Call::Renew, Fault::Fail(ErrorKind::Unavailable));
+    let mut running: Vec<_> = (0..600).map(|n| api.spawn(order(&format!("k-{n}")))).collect();
+    gate.reached(600).await;
+    api.store.clock().advance(Duration::from_secs(1));
+    running.push(api.spawn(post("/mails", "alice", "k", "{}")));
+    gate.reached(601).await;
+    api.store.clock().advance(Duration::from_secs(30));
+    keep_up(&api).await;
+    let census = api.store.census().await.unwrap();
+    assert_eq!((census.in_flight, census.uncertain), (600, 1));
+}
+
 /// T5: many records are reaped in batches.
 #[tokio::test(start_paused = true)]
 async fn t5_reaping_goes_in_batches_until_nothing_is_left() {
