@@ -1,7 +1,8 @@
 //! A unit of work on the writer thread: one closure, and somebody who waits for what it says.
 //!
 //! The closure is any synchronous work inside the batch's transaction, which is what the one-transaction shape needs
-//! too (protocol 28). What it returned is told only once the commit is known (protocol 18).
+//! too (protocol 28). What it returned is told only once the commit is known (protocol 18). The work of this crate does not
+//! panic; a panic would end the writer, and with it the store.
 
 use tokio::sync::oneshot;
 
