@@ -9,12 +9,13 @@ use super::{
     after::Hint,
     backoff::Pace,
     budget::{Budget, Entry, Permit},
-    classify::{Doubt, Verdict, judge},
+    classify::{Verdict, judge},
     deadline::{Deadline, Mono},
     policy::{Exhausted, RetryPolicy},
     poll::{Polled, judge_poll},
-    seen::{Idempotence, NotSent, Outcome, Reach, Request, Seen},
-    why::{Rule, Stop, Unknown, Why},
+    seen::{NotSent, Outcome, Reach, Request, Seen},
+    undecided::Undecided,
+    why::{Rule, Stop, Why},
 };
 
 /// How often a call waits for an operation in flight, a status URL or a limiter of its own. The deadline ends it long
@@ -101,8 +102,7 @@ pub struct Call {
     /// Place in the schedule; a pushback restarts it.
     place: u32,
     last_sleep: Duration,
-    /// How far the undecided attempts got; `None`: none is undecided.
-    undecided: Option<Reach>,
+    undecided: Undecided,
     phase: Phase,
 }
 
@@ -142,7 +142,7 @@ impl Call {
             waits: 0,
             place: 0,
             last_sleep: Duration::ZERO,
-            undecided: None,
+            undecided: Undecided::default(),
             phase: Phase::Sending,
         };
         let step = call.send(now);
@@ -160,7 +160,7 @@ impl Call {
                 self.polled(url, seen, entropy, now)
             }
             Phase::Sleeping { .. } => {
-                self.raise(seen.reach);
+                self.undecided.raise(seen.reach);
                 self.stop(Stop::Rule(Rule::Fault))
             }
             Phase::Ended(why) => Step::Finish(why.clone()),
@@ -179,7 +179,7 @@ impl Call {
             Phase::Sleeping { then: Then::End(why), .. } => self.end(why),
             Phase::Sending | Phase::Polling(_) => {
                 // A fault of the host, which has lost sight of an attempt on its way.
-                self.raise(Reach::Whole);
+                self.undecided.raise(Reach::Whole);
                 self.stop(Stop::Rule(Rule::Fault))
             }
             Phase::Ended(why) => Step::Finish(why),
@@ -193,7 +193,7 @@ impl Call {
             return why.clone();
         }
         if matches!(self.phase, Phase::Sending) {
-            self.raise(reach);
+            self.undecided.raise(reach);
         }
         self.conclude(Stop::Cancelled)
     }
@@ -210,12 +210,8 @@ impl Call {
 
     fn attempted(&mut self, seen: &Seen, entropy: u64, now: Mono) -> Step {
         let (verdict, doubt) = judge(&self.policy, self.request, seen);
-        match doubt {
-            Doubt::Raised => self.raise(seen.reach),
-            Doubt::Settled => self.undecided = None,
-            Doubt::Unchanged => {}
-        }
-        let hint = hint(seen);
+        self.undecided.hear(doubt, seen.reach);
+        let hint = seen.hint();
         // What HTTP/2 promises was not processed is no failure of the target (A6: a transparent retry).
         let transparent = matches!(seen.outcome, Outcome::NotSent(NotSent::RefusedStream | NotSent::GoAway));
         if (matches!(verdict, Verdict::Retry(_)) && !transparent) || hint == Hint::Never {
@@ -258,19 +254,19 @@ impl Call {
     fn polled(&mut self, url: Box<str>, seen: &Seen, entropy: u64, now: Mono) -> Step {
         let then = match judge_poll(&self.policy, seen) {
             Polled::Done => {
-                self.undecided = None;
+                self.undecided.settle();
                 self.entry.succeeded(self.permit.take());
                 return self.end(Why::Done);
             }
             Polled::Settled(rule) => {
-                self.undecided = None;
+                self.undecided.settle();
                 return self.stop(Stop::Rule(rule));
             }
             Polled::Stop(rule) => return self.stop(Stop::Rule(rule)),
             Polled::Gone => Then::Send,
             Polled::Again(moved) => Then::Poll(moved.unwrap_or(url)),
         };
-        self.wait(then, Cause::InFlight, hint(seen), entropy, now)
+        self.wait(then, Cause::InFlight, seen.hint(), entropy, now)
     }
 
     fn retry(&mut self, pace: Pace, hint: Hint, entropy: u64, now: Mono) -> Step {
@@ -372,41 +368,18 @@ impl Call {
         self.stop(Stop::Deadline { wait: Duration::ZERO, left: self.deadline.left(now) })
     }
 
-    fn raise(&mut self, reach: Reach) {
-        if reach > Reach::Nothing {
-            self.undecided = self.undecided.max(Some(reach));
-        }
-    }
-
     fn stop(&mut self, stop: Stop) -> Step {
         let why = self.conclude(stop);
         self.end(why)
     }
 
-    /// A call that stops with an attempt undecided may have happened, whatever stopped it. Where sending it again is
-    /// harmless there is nothing to be careful about.
     fn conclude(&self, because: Stop) -> Why {
-        match self.undecided {
-            Some(reach) if self.request.idempotence != Idempotence::Safe => {
-                Why::OutcomeUnknown(Unknown { attempts: self.attempts, reach, because })
-            }
-            Some(_) | None => Why::Stopped(because),
-        }
+        self.undecided.conclude(self.request.idempotence, self.attempts, because)
     }
 
     fn end(&mut self, why: Why) -> Step {
         self.permit = None;
         self.phase = Phase::Ended(why.clone());
         Step::Finish(why)
-    }
-}
-
-fn hint(seen: &Seen) -> Hint {
-    match &seen.outcome {
-        Outcome::Answered(answer) => answer.hint,
-        Outcome::Held { opens_in: Some(delay) } => Hint::Wait(*delay),
-        Outcome::Held { opens_in: None } | Outcome::NotSent(_) | Outcome::Lost(_) | Outcome::Fault => {
-            Hint::None
-        }
     }
 }

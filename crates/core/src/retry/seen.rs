@@ -102,6 +102,17 @@ impl Seen {
     pub const fn status(status: u16) -> Self {
         Self::answered(Answer::new(status))
     }
+
+    /// When to come back, by the answer or by a limiter of our own.
+    pub(super) fn hint(&self) -> Hint {
+        match &self.outcome {
+            Outcome::Answered(answer) => answer.hint,
+            Outcome::Held { opens_in: Some(delay) } => Hint::Wait(*delay),
+            Outcome::Held { opens_in: None } | Outcome::NotSent(_) | Outcome::Lost(_) | Outcome::Fault => {
+                Hint::None
+            }
+        }
+    }
 }
 
 /// Kinds of outcomes. What is not here is no outcome: a cancelled call is [`super::Call::abandon`]ed, never observed.

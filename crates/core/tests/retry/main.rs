@@ -4,6 +4,7 @@
 
 mod cases;
 mod fleet;
+mod hedges;
 mod limiters;
 mod play;
 mod properties;

@@ -118,7 +118,7 @@ fn a_two_digit_year_more_than_fifty_years_ahead_is_past() {
 }
 
 #[test]
-fn v12_deadlines_travel_as_time_left() {
+fn v12_v14_deadlines_travel_as_time_left() {
     let file = vectors("timeouts.json");
     for case in rows(&file, "grpc_parse") {
         let expected = case["nanos"].as_u64().map(Duration::from_nanos);
@@ -137,6 +137,11 @@ fn v12_deadlines_travel_as_time_left() {
         assert_eq!(wire::milliseconds(left), case["value"].as_str().unwrap(), "{case}");
     }
     assert_eq!(wire::grpc(Duration::MAX), "99999999H");
+    for case in rows(&file, "headers") {
+        let (name, value) = (case["name"].as_str().unwrap(), case["value"].as_str().unwrap());
+        assert_eq!(wire::write(name, ms(&case["left_ms"])), value, "{case}");
+        assert_eq!(wire::parse(name, value), Some(ms(&case["left_ms"])), "{case}");
+    }
 }
 
 fn backoff(case: &Value, jitter: Jitter) -> Backoff {

@@ -10,6 +10,28 @@ const GRPC_DIGITS_MAX: usize = 8;
 /// Digits of a millisecond header, as ConnectRPC has it.
 const MS_DIGITS_MAX: usize = 10;
 
+/// gRPC's own header; every other relative deadline header in use counts milliseconds: `connect-timeout-ms`,
+/// `x-envoy-expected-rq-timeout-ms`, `x-envoy-upstream-rq-timeout-ms`, and the one that a contract names.
+const GRPC_TIMEOUT: &str = "grpc-timeout";
+
+/// Value of the deadline header `name` (lower case): the time left **for this attempt**.
+///
+/// ```
+/// use retrysafe_core::retry::deadline::wire;
+/// use std::time::Duration;
+///
+/// assert_eq!(wire::write("x-request-timeout-ms", Duration::from_millis(1_500)), "1500");
+/// assert_eq!(wire::write("grpc-timeout", Duration::from_millis(500)), "500000u");
+/// ```
+pub fn write(name: &str, left: Duration) -> String {
+    if name == GRPC_TIMEOUT { grpc(left) } else { milliseconds(left) }
+}
+
+/// Time left according to the deadline header `name` (lower case); `None` when the value is none of its form.
+pub fn parse(name: &str, value: &str) -> Option<Duration> {
+    if name == GRPC_TIMEOUT { parse_grpc(value) } else { parse_milliseconds(value) }
+}
+
 /// Value of a `grpc-timeout` header: the finest unit that fits in eight digits, rounded down, so that the server never
 /// thinks it has longer. Zero left is the shortest time there is.
 pub fn grpc(left: Duration) -> String {
