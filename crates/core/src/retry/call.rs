@@ -254,7 +254,6 @@ impl Call {
     fn polled(&mut self, url: Box<str>, seen: &Seen, entropy: u64, now: Mono) -> Step {
         let then = match judge_poll(&self.policy, seen) {
             Polled::Done => {
-                self.undecided.settle();
                 self.entry.succeeded(self.permit.take());
                 return self.end(Why::Done);
             }
@@ -313,8 +312,7 @@ impl Call {
             return self.stop(Stop::Waits { limit: WAITS_MAX });
         }
         let backoff = &self.policy.backoff;
-        let drawn = backoff.delay(Pace::Transient, self.waits, self.last_sleep, entropy);
-        let own = drawn.max(backoff.base);
+        let own = backoff.delay(Pace::Transient, self.waits, self.last_sleep, entropy);
         let bound = backoff.bound(Pace::Transient, self.waits);
         let delay = self.policy.obey(hint, own, bound, entropy).max(backoff.base);
         let delay = match self.fit(delay, hint, now) {

@@ -135,4 +135,14 @@ mod tests {
         assert_eq!(Deadline::UNSET.tighten(outer), outer);
         assert_eq!(outer.left(at(2_000)), Duration::ZERO);
     }
+
+    /// V13: at zero left and zero delay a client could spin.
+    #[test]
+    fn v13_a_sleep_that_ends_on_the_deadline_does_not_fit() {
+        let deadline = Deadline::within(at(0), Duration::from_secs(1));
+        assert!(deadline.fits(at(0), Duration::from_millis(999), Duration::ZERO));
+        assert!(!deadline.fits(at(0), Duration::from_secs(1), Duration::ZERO));
+        assert!(!deadline.fits(at(1_000), Duration::ZERO, Duration::ZERO));
+        assert_eq!(deadline.attempt_timeout(at(1_000), None, Duration::ZERO), None);
+    }
 }

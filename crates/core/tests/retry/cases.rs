@@ -72,6 +72,15 @@ cases! {
     poll_that_brings_the_stored_refusal
     poll_that_is_refused_leaves_it_unknown
     poll_an_ordinary_202_is_the_result
+    poll_410_is_gone_like_404
+    poll_a_503_that_is_stored_is_the_answer
+    poll_a_503_that_is_not_stored_is_asked_again
+    poll_that_moved_follows_the_new_url
+    i70_a_paid_retry_that_was_kept_back_costs_nothing
+    i35_a_retry_cancelled_in_its_sleep_costs_nothing
+    i35_a_retry_cancelled_on_its_way_is_spent
+    doubt_survives_an_upstream_that_was_not_reached
+    i25_a_wait_of_nothing_is_not_done_at_once
     hint_a_pushback_is_kept_to_the_millisecond_and_restarts_the_schedule
     hint_a_negative_pushback_ends_the_call
     hint_waking_early_gives_the_rest_of_the_sleep

@@ -251,6 +251,9 @@ pub(crate) fn play(case: &Value) {
     let reading = budget.reading(Mono::START);
     let account = reading.bucket.unwrap();
     assert_eq!((reading.calls, reading.retries, account.held), (0, 0, 0), "{name}: nothing is held any more");
+    if let Some(spent) = case["budget"]["spent"].as_u64() {
+        assert_eq!(account.spent, spent, "{name}");
+    }
 }
 
 pub(crate) fn play_named(name: &str) {
