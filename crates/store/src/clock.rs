@@ -5,7 +5,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -148,11 +151,13 @@ pub(crate) struct TimeKeeper {
     clock: Arc<dyn Clock>,
     limits: Limits,
     mark: Mutex<Option<Mark>>,
+    /// Whether the last reading was a jump, so that it is logged once and not with every request.
+    closed: AtomicBool,
 }
 
 impl TimeKeeper {
     pub(crate) fn new(clock: Arc<dyn Clock>, limits: Limits) -> Self {
-        Self { clock, limits, mark: Mutex::new(None) }
+        Self { clock, limits, mark: Mutex::new(None), closed: AtomicBool::new(false) }
     }
 
     /// The mark to keep with the records, and its time.
@@ -162,9 +167,15 @@ impl TimeKeeper {
         match judge(mark.as_ref(), &reading, &self.limits) {
             Verdict::Now(next) => {
                 *mark = Some(next);
+                if self.closed.load(Ordering::Relaxed) && self.closed.swap(false, Ordering::Relaxed) {
+                    tracing::warn!("the clock is within its bound again: the store is open");
+                }
                 Ok(next)
             }
             Verdict::Jumped(jump) => {
+                if !self.closed.swap(true, Ordering::Relaxed) {
+                    tracing::error!("the clock jumped, the store is closed: {jump}");
+                }
                 Err(StoreError::with_source(ErrorKind::ClockJumped, "reading the clock", Jumped(jump)))
             }
         }
