@@ -1,7 +1,6 @@
 //! `retrysafe serve`: the gateway, its admin server, and a sample shop behind it if there is no other upstream.
 
 mod admin;
-mod secret;
 mod store;
 mod welcome;
 

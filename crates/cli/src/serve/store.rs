@@ -6,11 +6,11 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use retrysafe_core::fingerprint::FingerprintKeys;
+use retrysafe_server::{KeyFileFault, fingerprint_keys_in};
 use retrysafe_store::Store;
 use retrysafe_store::memory::MemoryStore;
 use retrysafe_store::sqlite::{SqliteOptions, SqliteStore};
 
-use super::secret;
 use crate::failure::Failure;
 
 /// Where claims live.
@@ -77,7 +77,10 @@ pub(crate) fn open(place: &Place, key_file: Option<&Path>) -> Result<Opened, Fai
     };
     let key_file = key_file.map_or_else(|| beside(path), Path::to_owned);
     // The secret first: a store without its secret could compare nothing, and takes every retry for another request.
-    let keys = secret::read_or_make(&key_file, path)?;
+    let keys = fingerprint_keys_in(&key_file, path).map_err(|fault| match fault {
+        KeyFileFault::Lost { .. } => Failure::usage(format!("{fault}; --key-file names it")),
+        other => Failure::runtime(other),
+    })?;
     let store = SqliteStore::open(SqliteOptions::new(path))
         .map_err(|error| Failure::runtime(format!("the store cannot be opened: {error}")))?;
     Ok(Opened::Sqlite(Arc::new(store), keys))
