@@ -8,6 +8,7 @@ mod logs;
 mod ready;
 mod serve;
 mod shop;
+mod store;
 
 use std::process::ExitCode;
 
@@ -33,6 +34,7 @@ enum Command {
     Serve(Box<serve::ServeArgs>),
     Check(check::CheckArgs),
     Shop(shop::ShopArgs),
+    Store(store::StoreArgs),
 }
 
 fn main() -> ExitCode {
@@ -40,5 +42,6 @@ fn main() -> ExitCode {
         Command::Serve(args) => failure::exit(serve::run(&args)),
         Command::Check(args) => check::run(&args),
         Command::Shop(args) => failure::exit(shop::run(&args)),
+        Command::Store(args) => failure::exit(store::run(&args)),
     }
 }
