@@ -146,6 +146,8 @@ impl Guard {
         };
         let key = match (header_key, &plan.key_place) {
             (Some(key), _) => key,
+            // A key may be in there, and reads as missing: where it is optional the request would run unguarded.
+            (None, KeyPlace::Body(_)) if is_compressed(&parts.headers) => return Err(Code::KeyMalformed),
             (None, KeyPlace::Body(pointer)) => match parse_body(&body, pointer, &endpoint.key_rules) {
                 Err(KeyFault::Missing) if optional => {
                     self.engine.meters.keyless();
@@ -229,6 +231,10 @@ fn prefers_async(headers: &HeaderMap) -> bool {
         let name = preference.split([';', '=']).next().unwrap_or_default();
         name.trim().eq_ignore_ascii_case("respond-async")
     })
+}
+
+fn is_compressed(headers: &HeaderMap) -> bool {
+    headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity")
 }
 
 /// Milliseconds left, from a relative deadline header. One that is not a number is ignored: it cannot be obeyed, and

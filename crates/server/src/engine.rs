@@ -127,6 +127,14 @@ impl Engine {
                         return Ok(Claimed::Refuse(Refusal::of(Code::DeadlineExceeded)));
                     }
                     let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
+                        // Nothing may run, but what is there can still be told: an overload must not turn away the
+                        // retries of what is already done.
+                        if seen.is_none() {
+                            seen = self.store.load(address).await?;
+                            if seen.is_some() {
+                                continue;
+                            }
+                        }
                         return Ok(Claimed::Refuse(Refusal::after(Code::Overloaded, RETRY_AFTER_OUTAGE)));
                     };
                     match self.offer(address, &write, CLAIM_OFFERS_MAX).await {

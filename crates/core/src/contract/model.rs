@@ -143,7 +143,8 @@ pub enum Scope {
         /// Peers that may set it.
         peers: Vec<IpNet>,
     },
-    /// An API key that does not rotate with the session. The account is a keyed hash of it.
+    /// An API key that does not rotate with the session. The account is a hash of it, so that
+    /// the store holds no credentials; unkeyed, since a key that is rotated would move every account.
     ApiKey {
         /// Lower-case header name.
         header: String,

@@ -151,6 +151,21 @@ async fn protocol_14_without_a_permit_there_is_503_and_no_claim() {
     assert_eq!(api.order("c").await.status, StatusCode::CREATED, "with the same key, later");
 }
 
+/// An overload turns away new work, not the retries of what is done.
+#[tokio::test]
+async fn protocol_14_without_a_permit_what_is_done_is_still_replayed() {
+    let api = Api::contract(&endpoint("concurrent_max = 1\n", ""));
+    let done = api.order("done").await;
+    let gate = api.gate();
+    let running = api.spawn(order("a"));
+    gate.reached(1).await;
+    assert_eq!(api.order("done").await, done);
+    assert_eq!(api.order("a").await.code(), "idempotency_key_in_flight");
+    assert_eq!(api.order("new").await.code(), "idempotency_overloaded");
+    gate.release();
+    assert_eq!(running.await.unwrap().status, StatusCode::CREATED);
+}
+
 /// Protocol 14: the permit lives inside the detached task. A client that resets its streams does not free it.
 #[tokio::test(start_paused = true)]
 async fn protocol_14_a_client_that_goes_away_does_not_free_its_permit() {

@@ -327,3 +327,15 @@ async fn protocol_3_two_nests_do_not_share_a_request() {
     assert_eq!(send("/a/orders").await.status, StatusCode::CREATED);
     assert_eq!(send("/b/orders").await.code(), "idempotency_key_payload_mismatch");
 }
+
+/// A key in a packed body cannot be read. Where the key is optional the request would otherwise run unguarded.
+#[tokio::test]
+async fn a_body_key_in_a_compressed_body_is_refused_not_overlooked() {
+    let api = Api::contract(
+        &endpoint("", "carrier = { body_field = \"/id\" }").replace("\"required\"", "\"optional\""),
+    );
+    let mut request = order("-");
+    request.headers_mut().insert("content-encoding", HeaderValue::from_static("gzip"));
+    assert_eq!(api.send(request).await.code(), "idempotency_key_malformed");
+    assert_eq!(api.effects(), 0);
+}
