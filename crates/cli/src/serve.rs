@@ -27,6 +27,8 @@ use store::Place;
 /// The contract of the bundled sample.
 const SAMPLE_CONTRACT: &str = include_str!("../assets/shop.toml");
 const SAMPLE_CONTRACT_NAME: &str = "shop.toml (bundled)";
+/// How long a scrape in progress may go on at the end.
+const ADMIN_DRAIN: Duration = Duration::from_secs(2);
 /// The sample's file of effects.
 const SAMPLE_EFFECTS: &str = "retrysafe-shop.db";
 
@@ -163,7 +165,9 @@ async fn serve(args: &ServeArgs, contract: Contract, metrics: admin::Metrics) ->
     if let Some(sample) = sample {
         let _ = sample.await;
     }
-    let _ = admin.await;
+    if tokio::time::timeout(ADMIN_DRAIN, admin).await.is_err() {
+        tracing::warn!("the admin server was cut off in a request");
+    }
     store.close();
     tracing::info!(connections = ?ended.connections, running = ended.running, "stopped");
     Ok(())

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_LOCATION,
-    CONTENT_RANGE, CONTENT_TYPE, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
-    IF_UNMODIFIED_SINCE, RANGE, UPGRADE,
+    CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_RANGE,
+    CONTENT_TYPE, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE,
+    RANGE, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri};
 use http_body_util::{BodyExt, Limited};
@@ -22,8 +22,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Fields of the original request that describe its body, its conditions or its operation. Everything else says who
 /// asks, in ways that only the upstream knows, and goes along.
-const NOT_ASKED: [HeaderName; 18] = [
-    ACCEPT_RANGES,
+const NOT_ASKED: [HeaderName; 17] = [
     CONTENT_DISPOSITION,
     CONTENT_ENCODING,
     CONTENT_LANGUAGE,

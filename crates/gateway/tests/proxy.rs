@@ -321,6 +321,25 @@ async fn connections_that_send_no_request_are_closed() {
 }
 
 #[tokio::test]
+async fn a_long_answer_is_not_idleness() {
+    let patience = Duration::from_millis(20);
+    let address = upstream(move |_, mut stream| async move {
+        read_request(&mut stream).await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n").await.unwrap();
+        for _ in 0..10 {
+            tokio::time::sleep(patience).await;
+            stream.write_all(b"x").await.unwrap();
+        }
+    })
+    .await;
+    let options =
+        ServeOptions { header_read_timeout: patience, idle_timeout: patience, ..ServeOptions::default() };
+    let gateway = Gateway::start(proxy::<Inbound>(address, ProxyOptions::default()), options).await;
+    let answer = gateway.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    assert!(answer.ends_with("\r\n\r\nxxxxxxxxxx"), "{answer}");
+}
+
+#[tokio::test]
 async fn past_the_limit_a_connection_waits_for_a_place() {
     let options = ServeOptions { connections_max: 1, ..ServeOptions::default() };
     let gateway = Gateway::start(proxy::<Inbound>(echo().await, ProxyOptions::default()), options).await;

@@ -84,6 +84,9 @@ impl Upstream {
         let path = parts.path_and_query.take().unwrap_or_else(|| PathAndQuery::from_static("/"));
         let path = if self.base.is_empty() {
             path
+        } else if path == "*" {
+            // The server as a whole, of which this upstream is only a part.
+            return None;
         } else {
             PathAndQuery::try_from(format!("{}{path}", self.base)).ok()?
         };
@@ -182,5 +185,7 @@ mod tests {
             let upstream: Upstream = base.parse().unwrap();
             assert_eq!(upstream.target(target.parse().unwrap()).unwrap().to_string(), expected);
         }
+        let part: Upstream = "http://up/v2".parse().unwrap();
+        assert_eq!(part.target("*".parse().unwrap()), None);
     }
 }

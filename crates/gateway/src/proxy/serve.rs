@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response};
-use http_body::Body;
+use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -242,21 +242,28 @@ impl<S, B> hyper::service::Service<Request<Incoming>> for Edge<S>
 where
     S: Service<Request<Inbound>, Response = Response<B>> + Clone,
 {
-    type Response = Response<B>;
+    type Response = Response<Counted<B>>;
     type Error = S::Error;
     type Future = Counted<TowerToHyperServiceFuture<S, Request<Inbound>>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let mut request = request.map(|body| TimedBody::new(body, self.body_idle_timeout));
         request.extensions_mut().insert(self.peer.clone());
-        self.activity.started.fetch_add(1, Ordering::Relaxed);
-        self.activity.in_progress.fetch_add(1, Ordering::Relaxed);
-        let in_progress = InProgress(Arc::clone(&self.activity));
-        Counted { answering: self.service.call(request), in_progress }
+        let in_progress = Some(InProgress::begin(&self.activity));
+        Counted { inner: self.service.call(request), in_progress }
     }
 }
 
+/// Counts one request from its head to the last byte of its answer, however it ends.
 struct InProgress(Arc<Activity>);
+
+impl InProgress {
+    fn begin(activity: &Arc<Activity>) -> Self {
+        activity.started.fetch_add(1, Ordering::Relaxed);
+        activity.in_progress.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(activity))
+    }
+}
 
 impl Drop for InProgress {
     fn drop(&mut self) {
@@ -265,17 +272,44 @@ impl Drop for InProgress {
 }
 
 pin_project! {
-    struct Counted<F> {
+    /// What is in progress: first the answer on its way, then its body.
+    struct Counted<T> {
         #[pin]
-        answering: F,
-        in_progress: InProgress,
+        inner: T,
+        in_progress: Option<InProgress>,
     }
 }
 
-impl<F: Future> Future for Counted<F> {
-    type Output = F::Output;
+impl<F, B, E> Future for Counted<F>
+where
+    F: Future<Output = Result<Response<B>, E>>,
+{
+    type Output = Result<Response<Counted<B>>, E>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        self.project().answering.poll(cx)
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let answered = ready!(this.inner.poll(cx));
+        let in_progress = this.in_progress.take();
+        Poll::Ready(answered.map(|response| response.map(|inner| Counted { inner, in_progress })))
+    }
+}
+
+impl<B: Body> Body for Counted<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        self.project().inner.poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
     }
 }
