@@ -1,51 +1,44 @@
-//! How often a process asked the disk to make things durable, counted by the kernel's own tracer from outside.
+//! How often a process asked the disk to make things durable, counted from outside our own code.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::tools::system;
 
-const CALLS: &str = "fsync,fdatasync,sync_file_range";
+const SHIM: &str = include_str!("../shim/fsyncs.c");
+/// The counter is one number in the machine's order.
+const COUNTER_BYTES: usize = 8;
 
-/// The command under `strace`, which stops it at these calls only and writes their number to the file.
+/// Makes the command count its syncs into the returned file, by a library that is preloaded into it.
 ///
 /// # Errors
-/// `strace` is missing and cannot be installed.
-pub(crate) fn counted(command: &Command, scratch: &Path) -> Result<(Command, PathBuf)> {
-    let report = scratch.join("fsyncs");
-    let mut traced = Command::new(system("strace", "strace")?);
-    traced.args(["-f", "--seccomp-bpf", "-c", "-e", &format!("trace={CALLS}"), "-o"]).arg(&report);
-    traced.arg(command.get_program()).args(command.get_args());
-    if let Some(folder) = command.get_current_dir() {
-        traced.current_dir(folder);
+/// There is no C compiler (building SQLite needs one too), or it refuses the library.
+pub(crate) fn count_into(command: &mut Command, scratch: &Path) -> Result<PathBuf> {
+    let (source, library) = (scratch.join("fsyncs.c"), scratch.join("libfsyncs.so"));
+    std::fs::write(&source, SHIM)?;
+    let compiled = Command::new(system("cc", "gcc")?)
+        .args(["-O2", "-shared", "-fPIC", "-o"])
+        .args([&library, &source])
+        .status()
+        .context("cc")?;
+    if !compiled.success() {
+        bail!("the counter of syncs does not compile");
     }
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => traced.env(name, value),
-            None => traced.env_remove(name),
-        };
-    }
-    Ok((traced, report))
+    let counter = scratch.join("fsyncs");
+    command.env("LD_PRELOAD", library).env("FSYNC_COUNT_FILE", &counter);
+    Ok(counter)
 }
 
-/// The number in a report, once the process has ended.
+/// The number so far.
 ///
 /// # Errors
-/// There is no report.
-pub(crate) fn count(report: &Path) -> Result<u64> {
-    Ok(sum(&std::fs::read_to_string(report).context("the tracer's report")?))
-}
-
-/// Lines of the summary: `% time  seconds  usecs/call  calls  [errors]  syscall`.
-fn sum(report: &str) -> u64 {
-    let calls = |line: &str| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let name = fields.last()?;
-        CALLS.split(',').any(|call| call == *name).then(|| fields.get(3)?.parse::<u64>().ok()).flatten()
-    };
-    report.lines().filter_map(calls).sum()
+/// The process has not opened its counter.
+pub(crate) fn count(counter: &Path) -> Result<u64> {
+    let bytes = std::fs::read(counter).context("the counter of syncs")?;
+    let number: [u8; COUNTER_BYTES] = bytes.as_slice().try_into().context("the counter of syncs")?;
+    Ok(u64::from_ne_bytes(number))
 }
 
 #[cfg(test)]
@@ -53,14 +46,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tracers_summary_is_read() {
-        let report = "% time     seconds  usecs/call     calls    errors syscall\n\
-                      ------ ----------- ----------- --------- --------- ----------------\n \
-                      99.00    0.004000          40       100           fdatasync\n  \
-                      1.00    0.000040          20         2         1 fsync\n\
-                      ------ ----------- ----------- --------- --------- ----------------\n\
-                      100.00    0.004040          39       102         1 total\n";
-        assert_eq!(sum(report), 102);
-        assert_eq!(sum(""), 0);
+    fn every_sync_of_another_program_is_counted() {
+        let scratch = tempfile::tempdir().expect("a folder");
+        // dd syncs its output once for each conv word.
+        let mut command = Command::new("dd");
+        command.args(["if=/dev/zero", "bs=1", "count=1", "conv=fsync", "status=none"]);
+        command.arg(format!("of={}", scratch.path().join("out").display()));
+        let counter = count_into(&mut command, scratch.path()).expect("compiles");
+        assert!(command.status().expect("dd is part of every system").success());
+        assert_eq!(count(&counter).expect("counted"), 1);
     }
 }

@@ -94,8 +94,9 @@ impl Record {
         let again =
             |after, since| Fate::Open { due: now + Duration::from_millis(after), in_flight_since: since };
         let fate = match outcome {
-            // Nothing is known about this attempt; nothing about the key has changed for the client.
-            Err(_) => again(after_fault, since),
+            // Nothing is known about this attempt. It may have taken an ended lease over and died with it, so
+            // whatever is in flight from here on may be a new lease.
+            Err(_) => again(after_fault, None),
             Ok(answer) => match (answer.status, answer.code().as_deref()) {
                 (200..=299, _) => Fate::Success(answer),
                 (409, Some("idempotency_outcome_unknown")) => Fate::Unknown,

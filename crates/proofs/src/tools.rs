@@ -1,7 +1,7 @@
 //! What a proof needs beyond the Rust toolchain, fetched when it is missing, and said aloud.
 //!
 //! Everything goes below `target/tools` where that is possible; only what must be part of the system (an
-//! interpreter, `strace`) is installed with the system's package manager.
+//! interpreter) is installed with the system's package manager.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

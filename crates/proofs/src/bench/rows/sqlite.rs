@@ -47,18 +47,19 @@ fn per_write(options: &Options) -> Result<Row> {
     let scratch = scratch()?;
     let upstream = bare("upstream", scratch.path())?;
     let store = GatewayStore::File(scratch.path().join("retrysafe.db"));
-    let command =
+    let mut command =
         gateway_command(upstream.address("listen")?, &Terms::default(), &store, None, scratch.path())?;
-    let (command, report) = fsyncs::counted(&command, scratch.path())?;
+    let counter = fsyncs::count_into(&mut command, scratch.path())?;
     let server = Server::start("gateway", command, scratch.path())?;
     let target = server.address(GATEWAY)?;
     let template = Template::keyed_post(target, "/bench", &[("authorization", "Bearer bench")], BODY);
     let requests = COUNTED_WRITES / options.shrink;
+    let before = fsyncs::count(&counter)?;
     let keys = Keys::Unique { seed: 60, first: 0 };
     let run = drive(&Load { target, template, keys, connections: CONNECTIONS, requests })?;
     run.all_succeeded()?;
+    let fsyncs = fsyncs::count(&counter)? - before;
     server.stop()?;
-    let fsyncs = fsyncs::count(&report)?;
     let ratio = fsyncs as f64 / requests as f64;
     Ok(Row {
         name: "sqlite: fsyncs per keyed write".to_owned(),
