@@ -104,6 +104,33 @@ impl Code {
         self.row().4
     }
 
+    /// The page that explains this code to people, in Markdown: `docs/errors/CODE.md`.
+    pub fn page(self) -> &'static str {
+        match self {
+            KeyMissing => include_str!("../../../docs/errors/idempotency_key_missing.md"),
+            KeyEmpty => include_str!("../../../docs/errors/idempotency_key_empty.md"),
+            KeyTooLong => include_str!("../../../docs/errors/idempotency_key_too_long.md"),
+            KeyMalformed => include_str!("../../../docs/errors/idempotency_key_malformed.md"),
+            KeyAmbiguous => include_str!("../../../docs/errors/idempotency_key_ambiguous.md"),
+            PayloadMismatch => include_str!("../../../docs/errors/idempotency_key_payload_mismatch.md"),
+            KeyInFlight => include_str!("../../../docs/errors/idempotency_key_in_flight.md"),
+            OutcomeUnknown => include_str!("../../../docs/errors/idempotency_outcome_unknown.md"),
+            ResponseNotKept => include_str!("../../../docs/errors/idempotency_response_not_kept.md"),
+            ScopeMissing => include_str!("../../../docs/errors/idempotency_scope_missing.md"),
+            StoreUnavailable => include_str!("../../../docs/errors/idempotency_store_unavailable.md"),
+            Overloaded => include_str!("../../../docs/errors/idempotency_overloaded.md"),
+            UpstreamUnavailable => include_str!("../../../docs/errors/upstream_unavailable.md"),
+            UpstreamBroken => include_str!("../../../docs/errors/upstream_broken.md"),
+            UpstreamTimeout => include_str!("../../../docs/errors/upstream_timeout.md"),
+            RequestRefused => include_str!("../../../docs/errors/request_refused.md"),
+            EndpointUnlisted => include_str!("../../../docs/errors/idempotency_endpoint_unlisted.md"),
+            DeadlineExceeded => include_str!("../../../docs/errors/deadline_exceeded_before_start.md"),
+            RequestTooLarge => include_str!("../../../docs/errors/request_too_large.md"),
+            NotGuardable => include_str!("../../../docs/errors/idempotency_not_guardable.md"),
+            NamespaceCollision => include_str!("../../../docs/errors/idempotency_namespace_collision.md"),
+        }
+    }
+
     /// The code with this wire form.
     pub fn from_wire(code: &str) -> Option<Code> {
         Code::ALL.into_iter().find(|known| known.as_str() == code)
@@ -195,6 +222,13 @@ mod tests {
             assert_eq!(Code::from_wire(code.as_str()), Some(code));
         }
         assert_eq!(Code::from_wire("idempotency"), None);
+    }
+
+    #[test]
+    fn every_code_has_the_page_that_bears_its_name() {
+        for code in Code::ALL {
+            assert!(code.page().starts_with(&format!("# `{code}`")), "{code}");
+        }
     }
 
     /// O4: the two 409s are told apart by their codes.

@@ -55,8 +55,11 @@ impl Guard {
         let (endpoint, params) = match contract.find(request.method().as_str(), path) {
             Lookup::Endpoint(endpoint, params) => (endpoint, params),
             Lookup::SafeMethod => {
-                return match self.status_id(&request, path) {
-                    Some(id) => Admitted::Poll { parts: request.into_parts().0, id },
+                if let Some(id) = self.status_id(&request, path) {
+                    return Admitted::Poll { parts: request.into_parts().0, id };
+                }
+                return match self.page_of(&request, path) {
+                    Some(code) => Admitted::Answer(crate::respond::page(code)),
                     None => pass(request),
                 };
             }
@@ -202,6 +205,16 @@ impl Guard {
         }
         let rest = path.strip_prefix(self.engine.contract.status_path.as_str())?;
         Some(rest.strip_prefix('/')?.into())
+    }
+}
+
+impl Guard {
+    /// The code whose page is asked for, where problem `type` URIs are paths of this API: a link in an answer should lead
+    /// somewhere.
+    fn page_of<B>(&self, request: &Request<B>, path: &str) -> Option<Code> {
+        let base = self.engine.contract.answers.type_base.as_str();
+        let local = base.starts_with('/') && request.method() == http::Method::GET;
+        local.then(|| path.strip_prefix(base)).flatten().and_then(Code::from_wire)
     }
 }
 

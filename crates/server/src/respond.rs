@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
-use retrysafe_core::{contract::Answers, decide::Refusal, ids::StatusId};
+use retrysafe_core::{codes::Code, contract::Answers, decide::Refusal, ids::StatusId};
 
 use crate::body::Body;
 
@@ -35,7 +35,7 @@ impl Responder {
     /// 202 with the operation's status URL.
     pub(crate) fn accepted(&self, status_path: &str, id: StatusId, retry_after: Duration) -> Response<Body> {
         let url = format!("{status_path}/{id}");
-        let code = retrysafe_core::codes::Code::KeyInFlight;
+        let code = Code::KeyInFlight;
         let body = serde_json::json!({
             "code": code.as_str(),
             "title": code.title(),
@@ -61,6 +61,14 @@ impl Responder {
         no_store(&mut response);
         response
     }
+}
+
+/// The page that explains a code, for whoever follows a problem's `type`.
+pub(crate) fn page(code: Code) -> Response<Body> {
+    let mut response = Response::new(Body::full(Bytes::from_static(code.page().as_bytes())));
+    let markdown = HeaderValue::from_static("text/markdown; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, markdown);
+    response
 }
 
 /// Answers about a key are private to its caller and true only now (protocol 31).

@@ -211,3 +211,18 @@ async fn o4_own_answers_are_problems_with_a_code_and_the_business_conflict_is_no
     );
     assert!(problem["type"].as_str().unwrap().ends_with("idempotency_key_payload_mismatch"));
 }
+
+/// A problem's `type` leads to a page, also for somebody without credentials; and to nothing but that.
+#[tokio::test]
+async fn o4_the_type_of_a_problem_is_a_page_of_the_api() {
+    let api = Api::new("");
+    api.order("k").await;
+    let refused = api.send(crate::support::post("/orders", "alice", "k", r#"{"amount": 999}"#)).await;
+    let page = refused.json()["type"].as_str().unwrap().to_owned();
+    let get = |path: &str| http::Request::get(path).body(axum::body::Body::empty()).unwrap();
+    let shown = api.send(get(&page)).await;
+    assert_eq!(shown.status, StatusCode::OK);
+    assert!(String::from_utf8_lossy(&shown.body).starts_with("# `idempotency_key_payload_mismatch`"));
+    let passed_on = api.send(get("/.retrysafe/errors/nothing")).await;
+    assert!(!passed_on.body.starts_with(b"# "), "what is no code is the application's own");
+}
