@@ -12,23 +12,21 @@ use http::{Request, Response, request::Parts};
 use http_body::Body as HttpBody;
 use retrysafe_core::{
     address::Address,
-    claim::{Claim, Settled, Stale, Times, Unsettled},
     codes::Code,
-    contract::{Endpoint, InFlightAnswer, StoreDown, WhenAbsent},
+    contract::{Endpoint, InFlightAnswer, StoreDown},
     decide::{Asked, Refusal},
     fingerprint::{Fingerprint, FingerprintInput, FingerprintKeys, Match, compute, verify},
     ids::Fence,
-    outcome::{NotKept, Outcome},
-    policy::{Answer, Effect, Place, Settlement, settle},
-    record::{Record, RecoveryClass, ResourceId, State, Uncertainty},
+    outcome::NotKept,
+    policy::Place,
+    record::ResourceId,
 };
 use retrysafe_store::ErrorKind;
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    answer,
     body::{Body, BoxError, Collected, collect},
-    engine::{Claimed, Engine, Held, RETRY_AFTER_OUTAGE, SettleFault},
+    engine::{Claimed, Engine, Held, RETRY_AFTER_OUTAGE},
     inquire::Inquire,
     plan::Plan,
     respond::Responder,
@@ -91,7 +89,7 @@ pub(crate) struct Job {
 }
 
 /// What the work left behind.
-enum Ran {
+pub(crate) enum Ran {
     Answered {
         parts: http::response::Parts,
         body: Bytes,
@@ -243,218 +241,6 @@ impl Guard {
         self.finish(claim, &plan, ran, resource, headers).await
     }
 
-    /// Settles the claim and gives the answer that may be sent *now that it is settled* (protocol 18).
-    async fn finish(
-        &self,
-        claim: Claim,
-        plan: &Plan,
-        ran: Ran,
-        ended: Option<ResourceId>,
-        headers: Option<http::HeaderMap>,
-    ) -> Response<Body> {
-        let endpoint = &plan.endpoint;
-        let recovery = claim.recovery();
-        let address = claim.address().clone();
-        let fingerprint = *claim.fingerprint();
-        let settlement = match &ran {
-            Ran::Answered { parts, body, .. } => self.judge(endpoint, recovery, parts, Some(body)),
-            Ran::Unkept { parts, .. } => self.judge(endpoint, recovery, parts, None),
-            Ran::Lost => lost(recovery, Uncertainty::UpstreamLost),
-            Ran::Panicked => panicked(recovery),
-        };
-        let now = match self.engine.store.now() {
-            Ok(now) => now,
-            Err(error) => return self.not_stored(&error),
-        };
-        let (settling, live) = match (settlement, ran) {
-            (Settlement::Store { replay }, Ran::Answered { parts, body, trailers }) => {
-                let outcome = answer::outcome(&parts, body.clone(), trailers.as_ref(), &endpoint.headers);
-                let (times, resource) = times(endpoint, replay, &outcome);
-                let live = Response::from_parts(parts, Body::full_with_trailers(body, trailers));
-                (claim.complete(outcome, times, resource, now), Some(live))
-            }
-            (Settlement::Store { replay }, Ran::Unkept { parts, body, why }) => {
-                self.engine.meters.tombstone();
-                let outcome = answer::tombstone(&parts, why, &endpoint.headers);
-                let (times, resource) = times(endpoint, replay, &outcome);
-                (claim.complete(outcome, times, resource, now), Some(Response::from_parts(parts, body)))
-            }
-            (Settlement::Release, ran) => (claim.release(), ran.into_response()),
-            (Settlement::Resend, _) => (claim.release(), None),
-            (Settlement::Hold(why), _) => (claim.hold(why, now), None),
-            // `lost` and `panicked` never store.
-            (Settlement::Store { .. }, Ran::Lost | Ran::Panicked) => {
-                (claim.hold(Uncertainty::UpstreamLost, now), None)
-            }
-        };
-        match (self.engine.settle_own(settling, endpoint.windows.lease).await, live) {
-            (Ok(Settled::Stored(outcome)), Some(live)) => {
-                if let (Some(resource), true) = (ended, outcome.status < 300) {
-                    Box::pin(self.end_resource(endpoint, &address, &resource)).await;
-                }
-                live
-            }
-            (Ok(Settled::Released), Some(live)) => live,
-            (Ok(Settled::Released | Settled::Stored(_)), None) => {
-                self.refuse(Refusal::after(Code::UpstreamUnavailable, RETRY_AFTER_OUTAGE))
-            }
-            (Ok(Settled::Held), _) => {
-                let headers = headers.unwrap_or_default();
-                match self.engine.store.load(&address).await {
-                    Ok(Some(record)) => Box::pin(self.uncertain(plan, &address, record, &headers)).await,
-                    Ok(None) | Err(_) => self.refuse(Refusal::of(Code::OutcomeUnknown)),
-                }
-            }
-            (Err(SettleFault::Stale(Stale)), _) => {
-                Box::pin(self.answer_stale(plan, &address, &fingerprint)).await
-            }
-            (Err(SettleFault::Store(error)), live) => match settlement {
-                // Nothing happened and nothing was stored: the answer stands. Its key stays taken; what that means is
-                // decided by the recovery class when the lease ends.
-                Settlement::Release => live.unwrap_or_else(|| self.not_stored(&error)),
-                Settlement::Store { .. } | Settlement::Resend | Settlement::Hold(_) => {
-                    self.not_stored(&error)
-                }
-            },
-        }
-    }
-
-    fn judge(
-        &self,
-        endpoint: &Endpoint,
-        recovery: RecoveryClass,
-        parts: &http::response::Parts,
-        body: Option<&Bytes>,
-    ) -> Settlement {
-        match parts.extensions.get::<NoUpstreamAnswer>() {
-            Some(NoUpstreamAnswer::NotSent) => return Settlement::Resend,
-            Some(NoUpstreamAnswer::Lost) => return lost(recovery, Uncertainty::UpstreamLost),
-            None => {}
-        }
-        if let Some(Disposition::Release) = parts.extensions.get::<Disposition>() {
-            return Settlement::Release;
-        }
-        let effect = parts.extensions.get::<Effect>().copied();
-        let answer = Answer { status: parts.status.as_u16(), body: body.map(Bytes::as_ref), effect };
-        settle(endpoint, recovery, self.place, answer)
-    }
-
-    /// The effect may have happened and its result could not be stored (S14). Sending the result anyway would send what
-    /// no replay will ever repeat.
-    fn not_stored(&self, error: &dyn std::error::Error) -> Response<Body> {
-        tracing::error!(%error, "a result was not stored; its key becomes uncertain when the lease ends");
-        self.refuse(Refusal::of(Code::OutcomeUnknown))
-    }
-
-    async fn answer_loser(&self, claimed: Claimed, job: &Job) -> Response<Body> {
-        match claimed {
-            Claimed::Replay(outcome) => self.replay(&job.plan, &outcome),
-            Claimed::Refuse(refusal) => self.refuse(refusal),
-            Claimed::Accept { status_id, retry_after } => {
-                self.engine.meters.accepted();
-                self.respond.accepted(&self.engine.contract.status_path, status_id, retry_after)
-            }
-            Claimed::Uncertain(record) => {
-                self.uncertain(&job.plan, &job.address, *record, &job.parts.headers).await
-            }
-            Claimed::Run(held) => {
-                // `claim_and_run` runs what was won; a claim that came here is given back, not run.
-                let _ = self.engine.settle(held.claim.release()).await;
-                self.refuse(Refusal::after(Code::KeyInFlight, RETRY_AFTER_OUTAGE))
-            }
-        }
-    }
-
-    /// A holder that was taken over answers with what stands now, never with its own result (R3). What stands may be
-    /// another request's, if the key was freed and used again meanwhile.
-    async fn answer_stale(
-        &self,
-        plan: &Plan,
-        address: &Address,
-        fingerprint: &Fingerprint,
-    ) -> Response<Body> {
-        match self.engine.store.load(address).await {
-            Ok(Some(record)) if record.fingerprint != *fingerprint => {
-                self.refuse(Refusal::of(Code::OutcomeUnknown))
-            }
-            Ok(Some(Record { state: State::Completed { outcome, .. }, .. })) => self.replay(plan, &outcome),
-            Ok(Some(Record { state: State::InFlight { .. }, .. })) => {
-                self.refuse(Refusal::after(Code::KeyInFlight, plan.endpoint.in_flight.retry_after))
-            }
-            Ok(_) | Err(_) => self.refuse(Refusal::of(Code::OutcomeUnknown)),
-        }
-    }
-
-    pub(crate) fn replay(&self, plan: &Plan, outcome: &Arc<Outcome>) -> Response<Body> {
-        match answer::replay(outcome, plan.replay_marker.as_ref()) {
-            Some(response) => {
-                self.engine.meters.replayed();
-                response
-            }
-            None => self.refuse(Refusal::of(Code::ResponseNotKept)),
-        }
-    }
-
-    /// Answers for an uncertain record: asks the probe, if the contract has one, whether it can be settled now.
-    pub(crate) async fn uncertain(
-        &self,
-        plan: &Plan,
-        address: &Address,
-        record: Record,
-        headers: &http::HeaderMap,
-    ) -> Response<Body> {
-        let unknown = || self.refuse(Refusal::of(Code::OutcomeUnknown));
-        let (Some(probe), Some(inquire)) = (&plan.endpoint.probe, &self.inquire) else { return unknown() };
-        let fingerprint = record.fingerprint;
-        let Some(unsettled) = Unsettled::of(address.clone(), record) else { return unknown() };
-        let path = crate::probe::path(probe, address.key(), unsettled.fence());
-        let found = crate::probe::ask(inquire.as_ref(), probe, &path, headers).await;
-        let Ok(now) = self.engine.store.now() else { return unknown() };
-        let settling = match found {
-            crate::probe::Found::Done(parts, body) => {
-                let outcome = answer::outcome(&parts, body, None, &plan.endpoint.headers);
-                let (times, _) = times(&plan.endpoint, plan.endpoint.windows.replay, &outcome);
-                unsettled.complete(outcome, times, now)
-            }
-            crate::probe::Found::Absent if probe.when_absent == WhenAbsent::Release => unsettled.release(),
-            // "Absent" alone never permits a re-run: the first run may still be on its way (protocol 22).
-            crate::probe::Found::Absent | crate::probe::Found::Unclear => return unknown(),
-        };
-        match self.engine.settle(settling).await {
-            Ok(Settled::Stored(outcome)) => self.replay(plan, &outcome),
-            Ok(Settled::Released) => {
-                self.refuse(Refusal::after(Code::UpstreamUnavailable, RETRY_AFTER_OUTAGE))
-            }
-            Ok(Settled::Held) => unknown(),
-            // Somebody else settled it first; what they wrote stands.
-            Err(SettleFault::Stale(Stale)) => self.answer_stale(plan, address, &fingerprint).await,
-            Err(SettleFault::Store(error)) => self.not_stored(&error),
-        }
-    }
-
-    /// Asks whether this caller may see answers of this endpoint, where this hop cannot know by itself.
-    pub(crate) async fn authorise(&self, plan: &Plan, parts: &Parts) -> Result<(), Response<Body>> {
-        let (Some(rule), Some(inquire)) = (&plan.endpoint.reauthorise, &self.inquire) else { return Ok(()) };
-        match inquire.get(&rule.path, &parts.headers).await {
-            Ok(answer) if answer.status().is_success() => Ok(()),
-            Ok(answer) if matches!(answer.status().as_u16(), 401 | 403) => Err(answer.map(Body::full)),
-            Ok(_) | Err(_) => Err(self.refuse(Refusal::after(Code::UpstreamUnavailable, RETRY_AFTER_OUTAGE))),
-        }
-    }
-
-    /// The request that ends a resource also ends the replay windows bound to it, after a grace (SPEC 3.2).
-    pub(crate) async fn end_resource(&self, endpoint: &Endpoint, address: &Address, resource: &ResourceId) {
-        let Some(rule) = &endpoint.ends_resource else { return };
-        let end = async {
-            let expires_at = self.engine.store.now()?.plus(rule.grace);
-            self.engine.store.end_resource(address.namespace(), address.account(), resource, expires_at).await
-        };
-        if let Err(error) = end.await {
-            // The windows then end at their upper bound: later than wanted, which is the safe side.
-            tracing::warn!(%error, endpoint = %endpoint.name, "the end of a resource was not recorded");
-        }
-    }
-
     pub(crate) fn refuse(&self, refusal: Refusal) -> Response<Body> {
         self.engine.meters.refused(refusal.code);
         self.respond.refusal(refusal)
@@ -479,16 +265,9 @@ impl Job {
     }
 }
 
-impl Ran {
-    fn into_response(self) -> Option<Response<Body>> {
-        match self {
-            Ran::Answered { parts, body, trailers } => {
-                Some(Response::from_parts(parts, Body::full_with_trailers(body, trailers)))
-            }
-            Ran::Unkept { parts, body, .. } => Some(Response::from_parts(parts, body)),
-            Ran::Lost | Ran::Panicked => None,
-        }
-    }
+/// The credentials are needed after the request was given away only where a probe may have to be asked.
+fn endpoint_needs_headers(endpoint: &Endpoint) -> bool {
+    endpoint.probe.is_some()
 }
 
 /// Reads an answer as far as it is kept. A stream by its nature is not waited for (protocol 18: it completes as a
@@ -517,47 +296,4 @@ fn is_event_stream(parts: &http::response::Parts) -> bool {
     let content_type = parts.headers.get(http::header::CONTENT_TYPE);
     let name = content_type.and_then(|value| value.as_bytes().get(..EVENT_STREAM.len()));
     name.is_some_and(|name| name.eq_ignore_ascii_case(EVENT_STREAM))
-}
-
-/// The work is lost without an answer.
-fn lost(recovery: RecoveryClass, why: Uncertainty) -> Settlement {
-    match recovery {
-        RecoveryClass::Deduplicated => Settlement::Resend,
-        RecoveryClass::Atomic | RecoveryClass::Phased | RecoveryClass::Outside => Settlement::Hold(why),
-    }
-}
-
-/// A panic tells nothing about the effect (D9), except where the effect is rolled back with its transaction.
-fn panicked(recovery: RecoveryClass) -> Settlement {
-    match recovery {
-        RecoveryClass::Atomic => Settlement::Resend,
-        other => lost(other, Uncertainty::Panicked),
-    }
-}
-
-/// The credentials are needed after the request was given away only where a probe may have to be asked.
-fn endpoint_needs_headers(endpoint: &Endpoint) -> bool {
-    endpoint.probe.is_some()
-}
-
-/// How long an outcome is replayed and kept, and the resource its window is bound to. A failure made no resource, and
-/// keeps the time of its class.
-fn times(endpoint: &Endpoint, replay: Duration, outcome: &Outcome) -> (Times, Option<ResourceId>) {
-    let plain = Times { replay, reap: endpoint.windows.reap };
-    let made_it = outcome.status < 400;
-    let Some(bound) = endpoint.windows.resource.as_ref().filter(|_| made_it) else { return (plain, None) };
-    match resource_of(&bound.id, outcome) {
-        Some(resource) => (Times { replay: bound.at_most, ..plain }, Some(resource)),
-        None => (plain, None),
-    }
-}
-
-fn resource_of(pointer: &str, outcome: &Outcome) -> Option<ResourceId> {
-    let retrysafe_core::outcome::Body::Kept(body) = &outcome.body else { return None };
-    let document: serde_json::Value = serde_json::from_slice(body).ok()?;
-    match document.pointer(pointer)? {
-        serde_json::Value::String(text) => Some(ResourceId(text.as_str().into())),
-        serde_json::Value::Number(number) => Some(ResourceId(number.to_string().into())),
-        _ => None,
-    }
 }

@@ -18,6 +18,7 @@ mod body;
 mod engine;
 #[cfg(feature = "axum")]
 pub mod extract;
+mod finish;
 mod guard;
 mod inquire;
 mod keyfile;
@@ -29,6 +30,7 @@ mod respond;
 mod retrysafe;
 mod scope;
 mod status;
+mod told;
 mod waiters;
 
 pub use admit::{FENCE_HEADER, HOP_HEADER, TimeLeft};
