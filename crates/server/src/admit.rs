@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response, StatusCode, header, request::Parts};
+use http::{HeaderMap, Method, Request, Response, StatusCode, header, request::Parts};
 use http_body::Body as HttpBody;
 use retrysafe_core::{
     address::{Account, Address, Key},
@@ -75,6 +75,40 @@ impl Guard {
         match self.admit_listed(plan, &params, request, path, query).await {
             Ok(admitted) => admitted,
             Err(code) => self.answer(code),
+        }
+    }
+
+    /// Whether a request is passed on as it is: nothing about it is guarded, ended or answered here. Counts it if so, as
+    /// [`Guard::admit`] does; a request that does not pass is only looked at.
+    pub(crate) fn passes(&self, method: &Method, path: &str, headers: &HeaderMap) -> bool {
+        let contract = &self.engine.contract;
+        match contract.find(method.as_str(), path) {
+            Lookup::SafeMethod => {
+                let ours = |base: &str| path.starts_with(base);
+                !(method == Method::GET && (ours(&contract.status_path) || ours(&contract.answers.type_base)))
+            }
+            Lookup::Unlisted => {
+                let pass = contract.unlisted == Unlisted::Pass;
+                if pass {
+                    self.engine.meters.unlisted();
+                }
+                pass
+            }
+            Lookup::Endpoint(endpoint, _) => {
+                if endpoint.ends_resource.is_some() {
+                    return false;
+                }
+                let Some(Plan { key_place: KeyPlace::Header(name), .. }) =
+                    self.plans.get(&endpoint.name).map(Arc::as_ref)
+                else {
+                    return false;
+                };
+                let keyless = endpoint.key == KeyUse::Optional && !headers.contains_key(name);
+                if keyless {
+                    self.engine.meters.keyless();
+                }
+                keyless
+            }
         }
     }
 

@@ -77,6 +77,12 @@ impl Retrysafe {
         &self.guard.engine.store
     }
 
+    /// Whether the layer would pass this request on as it is. Counts it if so: whoever asks then sends it on by a straighter
+    /// way, and must not bring it to the layer's service as well. The path is the one the client sent.
+    pub fn passes<B>(&self, request: &http::Request<B>) -> bool {
+        self.guard.passes(request.method(), request.uri().path(), request.headers())
+    }
+
     /// Runs upkeep until `stop`: abandoned requests become uncertain, expired records are reaped in batches. Spawn it once
     /// in each process; several do no harm.
     pub async fn upkeep(&self, stop: CancellationToken) {
