@@ -7,11 +7,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use http::{HeaderName, Request, Response};
+use http_body::{Body as HttpBody, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use retrysafe_core::contract::{Carrier, Contract, Scope};
 use retrysafe_core::fingerprint::FingerprintKeys;
-use retrysafe_server::{Body, BuildFault, Place, Retrysafe, RetrysafeService};
+use retrysafe_server::{Body, BoxError, BuildFault, Place, Retrysafe, RetrysafeService};
 use retrysafe_store::Store;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -20,8 +22,8 @@ use tower_service::Service;
 
 use crate::handover::{Arrived, FENCE_HEADER, Handover};
 use crate::proxy::{
-    self, Drained, Inbound, Peer, Proxy, ProxyError, ProxyOptions, ServeOptions, Upstream, UpstreamError,
-    headers,
+    self, Drained, Forward, Inbound, Peer, Proxy, ProxyBody, ProxyError, ProxyOptions, ServeOptions,
+    Upstream, UpstreamError, headers,
 };
 use crate::questions::Questions;
 
@@ -105,9 +107,10 @@ impl Gateway {
                 .max()
                 .unwrap_or(0),
             host: upstream.host().clone(),
-            proxy: Proxy::new(upstream, options.proxy.clone())?,
+            proxy: Proxy::new(upstream.clone(), options.proxy.clone())?,
         };
-        let handover = Handover::new(questions.proxy.clone(), Arc::clone(&contract));
+        let passing = Proxy::new(upstream, options.proxy.clone())?.admitted();
+        let handover = Handover::new(questions.proxy.clone().admitted(), Arc::clone(&contract));
         let mut builder =
             Retrysafe::builder(contract, store).place(Place::Gateway).inquire(Arc::new(questions));
         if let Some(keys) = keys {
@@ -115,7 +118,8 @@ impl Gateway {
         }
         let layer = builder.build()?;
         let options = Arc::new(options);
-        let front = Front { guarded: layer.layer(handover), options: Arc::clone(&options) };
+        let guarded = layer.layer(handover);
+        let front = Front { layer: layer.clone(), guarded, passing, options: Arc::clone(&options) };
         Ok(Self { layer, front, options })
     }
 
@@ -188,15 +192,19 @@ fn learn(options: &mut ProxyOptions, contract: &Contract) -> Result<(), GatewayF
     Ok(())
 }
 
-/// The gateway's service: refuses what may not be forwarded before anything is claimed for it, then the layer.
+/// The gateway's service: refuses what may not be forwarded before anything is claimed for it, sends on what needs no
+/// guarding, and brings the rest to the layer.
 #[derive(Clone)]
 pub struct Front {
+    layer: Retrysafe,
     guarded: RetrysafeService<Handover>,
+    /// A pool of its own: these bodies are streams, the layer's are buffers.
+    passing: Proxy<Inbound>,
     options: Arc<GatewayOptions>,
 }
 
 impl Service<Request<Inbound>> for Front {
-    type Response = Response<Body>;
+    type Response = Response<FrontBody>;
     type Error = Infallible;
     type Future = Answering;
 
@@ -217,6 +225,9 @@ impl Service<Request<Inbound>> for Front {
             return Answering::Refused { answer: Some(answer) };
         }
         request.headers_mut().remove(FENCE_HEADER);
+        if self.layer.passes(&request) {
+            return Answering::Passing { forward: self.passing.call(request) };
+        }
         if let Some(peer) = request.extensions().get::<Peer>().map(|peer| peer.address().ip()) {
             request.extensions_mut().insert(retrysafe_server::Peer(peer));
         }
@@ -231,6 +242,8 @@ pin_project! {
     #[allow(missing_docs)] // the macro cannot hide the fields of an enum
     pub enum Answering {
         #[doc(hidden)]
+        Passing { #[pin] forward: Forward },
+        #[doc(hidden)]
         Guarded { #[pin] answering: <RetrysafeService<Handover> as Service<Request<Inbound>>>::Future },
         #[doc(hidden)]
         Refused { answer: Option<Response<Body>> },
@@ -238,15 +251,61 @@ pin_project! {
 }
 
 impl Future for Answering {
-    type Output = Result<Response<Body>, Infallible>;
+    type Output = Result<Response<FrontBody>, Infallible>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let guarded = |response: Response<Body>| response.map(|body| FrontBody::Guarded { body });
         match self.project() {
-            Projected::Guarded { answering } => answering.poll(cx),
+            Projected::Passing { forward } => {
+                forward.poll(cx).map_ok(|response| response.map(|body| FrontBody::Passed { body }))
+            }
+            Projected::Guarded { answering } => answering.poll(cx).map_ok(guarded),
             // Polled once more than allowed, there is nothing left to give.
             Projected::Refused { answer } => {
-                answer.take().map_or(Poll::Pending, |answer| Poll::Ready(Ok(answer)))
+                answer.take().map_or(Poll::Pending, |answer| Poll::Ready(Ok(guarded(answer))))
             }
+        }
+    }
+}
+
+pin_project! {
+    /// The body of a gateway's answer.
+    #[project = ProjectedBody]
+    #[allow(missing_docs)]
+    #[derive(Debug)]
+    pub enum FrontBody {
+        #[doc(hidden)]
+        Passed { #[pin] body: ProxyBody },
+        #[doc(hidden)]
+        Guarded { #[pin] body: Body },
+    }
+}
+
+impl HttpBody for FrontBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match self.project() {
+            ProjectedBody::Passed { body } => body.poll_frame(cx).map_err(Into::into),
+            ProjectedBody::Guarded { body } => body.poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Passed { body } => body.is_end_stream(),
+            Self::Guarded { body } => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Passed { body } => body.size_hint(),
+            Self::Guarded { body } => body.size_hint(),
         }
     }
 }

@@ -15,5 +15,5 @@ mod handover;
 pub mod proxy;
 mod questions;
 
-pub use gateway::{Answering, Ended, Front, Gateway, GatewayFault, GatewayOptions};
+pub use gateway::{Answering, Ended, Front, FrontBody, Gateway, GatewayFault, GatewayOptions};
 pub use handover::FENCE_HEADER;

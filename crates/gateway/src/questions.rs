@@ -22,7 +22,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Fields of the original request that describe its body, its conditions or its operation. Everything else says who
 /// asks, in ways that only the upstream knows, and goes along.
-const NOT_ASKED: [HeaderName; 17] = [
+static NOT_ASKED: [HeaderName; 17] = [
     CONTENT_DISPOSITION,
     CONTENT_ENCODING,
     CONTENT_LANGUAGE,

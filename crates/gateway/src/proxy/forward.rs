@@ -39,6 +39,8 @@ pub struct Proxy<B> {
     // One count to change per clone, where the client alone would have a dozen: services are cloned per request.
     client: Arc<Client<Connector, B>>,
     shared: Arc<Shared>,
+    /// Whether [`headers::admit`] has had its say before.
+    admitted: bool,
 }
 
 #[derive(Debug)]
@@ -51,7 +53,7 @@ struct Shared {
 
 impl<B> Clone for Proxy<B> {
     fn clone(&self) -> Self {
-        Self { client: Arc::clone(&self.client), shared: Arc::clone(&self.shared) }
+        Self { client: Arc::clone(&self.client), shared: Arc::clone(&self.shared), admitted: self.admitted }
     }
 }
 
@@ -75,7 +77,17 @@ where
             .http2_only(options.protocol == UpstreamProtocol::Http2)
             .build(Connector::new(&options)?);
         let protected = options.key_headers.iter().chain(&options.protected_headers).cloned().collect();
-        Ok(Self { client: Arc::new(client), shared: Arc::new(Shared { upstream, options, protected }) })
+        Ok(Self {
+            client: Arc::new(client),
+            shared: Arc::new(Shared { upstream, options, protected }),
+            admitted: false,
+        })
+    }
+
+    /// The same proxy for requests that somebody in front has admitted by the same rules.
+    pub(crate) fn admitted(mut self) -> Self {
+        self.admitted = true;
+        self
     }
 
     /// Sends `request`, and says what became of it. Dropping the future closes the connection it used; what the
@@ -85,6 +97,9 @@ where
             .extensions()
             .get()
             .map_or(self.shared.options.response_timeout, |UpstreamTimeout(timeout)| *timeout);
+        if !self.admitted {
+            self.shared.admit(&request)?;
+        }
         let request = self.shared.prepare(request)?;
         let sending = tokio::time::timeout(limit, self.client.request(request));
         Ok(Forward::Sending { sending, limit, shared: Arc::clone(&self.shared) })
@@ -92,10 +107,14 @@ where
 }
 
 impl Shared {
+    fn admit<B>(&self, request: &Request<B>) -> Result<(), Refusal> {
+        let key_headers = &self.options.key_headers;
+        headers::admit(request.method(), request.uri(), request.version(), request.headers(), key_headers)
+    }
+
     /// The request as the upstream shall see it.
     fn prepare<B: Body>(&self, request: Request<B>) -> Result<Request<B>, Refusal> {
         let (mut parts, body) = request.into_parts();
-        headers::admit(&parts.method, &parts.uri, parts.version, &parts.headers, &self.options.key_headers)?;
         let http2 = self.options.protocol == UpstreamProtocol::Http2;
         let trailers = http2 && headers::wants_trailers(&parts.headers);
         headers::remove_hop_by_hop(&mut parts.headers, &self.protected);

@@ -8,7 +8,7 @@
 //! | `Expect: 100-continue` | answered here when the body is wanted, and removed | - |
 //! | `Via` | a line is added | left alone |
 //! | `X-Forwarded-For`, `-Proto`, `-Host` | written; a trusted peer's list is extended | - |
-//! | `Forwarded` | kept from a trusted peer, else removed | - |
+//! | `Forwarded`, other `X-Forwarded-*` | kept from a trusted peer, else removed | - |
 //! | `Transfer-Encoding`, `Content-Length` | written anew from how the body really ends | likewise |
 //!
 //! A `Connection` field may not name away what a request *is*: an attacker who sends `Connection: Idempotency-Key`
@@ -20,13 +20,14 @@ use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, FORWARDED, HOST,
     PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
 };
-use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
 
 use super::error::Refusal;
 
+const HOP_BY_HOP_LEN: usize = 10;
+
 /// Fields that speak about one connection (RFC 9110 7.6.1 and the pages it gathers): never forwarded.
-pub const HOP_BY_HOP: [HeaderName; 10] = [
+pub static HOP_BY_HOP: [HeaderName; HOP_BY_HOP_LEN] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
@@ -40,7 +41,7 @@ pub const HOP_BY_HOP: [HeaderName; 10] = [
 ];
 
 /// Fields that no `Connection` option removes.
-pub const PROTECTED: [HeaderName; 5] = [HOST, CONTENT_LENGTH, CONTENT_TYPE, AUTHORIZATION, COOKIE];
+pub static PROTECTED: [HeaderName; 5] = [HOST, CONTENT_LENGTH, CONTENT_TYPE, AUTHORIZATION, COOKIE];
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -48,20 +49,29 @@ const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host")
 const PROXY_NAME_1_0: HeaderValue = HeaderValue::from_static("1.0 retrysafe");
 const PROXY_NAME_1_1: HeaderValue = HeaderValue::from_static("1.1 retrysafe");
 const PROXY_NAME_2: HeaderValue = HeaderValue::from_static("2 retrysafe");
+/// How many fields [`introduce`] adds.
+const OWN_FIELDS: usize = 4;
 const HTTP: HeaderValue = HeaderValue::from_static("http");
 const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
 const CHUNKED: HeaderValue = HeaderValue::from_static("chunked");
 
 /// Removes the hop-by-hop fields and those the `Connection` fields name, except the protected ones.
 pub fn remove_hop_by_hop(headers: &mut HeaderMap, protected: &[HeaderName]) {
-    if headers.contains_key(CONNECTION) {
+    // Most messages have none or one of them: a look at the few names that are there is cheaper than ten lookups.
+    let mut there = [false; HOP_BY_HOP_LEN];
+    for name in headers.keys() {
+        if let Some(at) = HOP_BY_HOP.iter().position(|hop| hop == name) {
+            there[at] = true;
+        }
+    }
+    if there[0] {
         for name in connection_options(headers) {
             if !PROTECTED.contains(&name) && !protected.contains(&name) {
                 headers.remove(name);
             }
         }
     }
-    for name in &HOP_BY_HOP {
+    for (name, _) in HOP_BY_HOP.iter().zip(there).filter(|(_, there)| *there) {
         headers.remove(name);
     }
 }
@@ -90,43 +100,42 @@ pub fn admit(
     if *method == Method::CONNECT || *method == Method::TRACE {
         return Err(Refusal::Method);
     }
-    let mut hosts = headers.get_all(HOST).into_iter();
-    let host = hosts.next();
-    let missing = host.is_none() && version == Version::HTTP_11;
-    let unreadable = host.is_some_and(|host| !is_authority(host));
-    if missing || unreadable || hosts.next().is_some() {
-        return Err(Refusal::Host);
-    }
     if uri.authority().is_none() && !uri.path().starts_with('/') && uri.path() != "*" {
         return Err(Refusal::Target);
     }
-    let mut codings = headers.get_all(TRANSFER_ENCODING).into_iter();
-    let chunked = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"chunked");
-    if codings.next().is_some_and(|coding| !chunked(coding)) || codings.next().is_some() {
+    let (mut hosts, mut codings, mut changes_protocol) = (0, 0, false);
+    // One pass: this runs for every request, and most of them break no rule.
+    for (name, value) in headers {
+        match *name {
+            HOST if !is_host(value) => return Err(Refusal::Host),
+            HOST => hosts += 1,
+            TRANSFER_ENCODING if !value.as_bytes().eq_ignore_ascii_case(b"chunked") => {
+                return Err(Refusal::TransferCoding);
+            }
+            TRANSFER_ENCODING => codings += 1,
+            EXPECT if !value.as_bytes().eq_ignore_ascii_case(b"100-continue") => {
+                return Err(Refusal::Expectation);
+            }
+            // `h2c` is only an offer, which Java's client makes with every first request; ignoring it is an answer.
+            UPGRADE => changes_protocol |= !value.as_bytes().eq_ignore_ascii_case(b"h2c"),
+            _ => {}
+        }
+    }
+    if hosts > 1 || (hosts == 0 && version == Version::HTTP_11) {
+        return Err(Refusal::Host);
+    }
+    if codings > 1 {
         return Err(Refusal::TransferCoding);
     }
-    if let Some(expectation) = headers.get(EXPECT)
-        && !expectation.as_bytes().eq_ignore_ascii_case(b"100-continue")
-    {
-        return Err(Refusal::Expectation);
-    }
-    if headers.contains_key(UPGRADE) && changes_protocol(headers) {
-        let keyed = key_headers.iter().any(|name| headers.contains_key(name));
-        if keyed {
-            return Err(Refusal::KeyedUpgrade);
-        }
+    if changes_protocol && key_headers.iter().any(|name| headers.contains_key(name)) {
+        return Err(Refusal::KeyedUpgrade);
     }
     Ok(())
 }
 
-fn is_authority(host: &HeaderValue) -> bool {
-    let text = host.as_bytes();
-    text.is_empty() || (!text.contains(&b'@') && Authority::try_from(text).is_ok())
-}
-
-/// `Upgrade: h2c` is only an offer, which Java's client makes with every first request; ignoring it is an answer.
-fn changes_protocol(headers: &HeaderMap) -> bool {
-    headers.get_all(UPGRADE).into_iter().any(|value| !value.as_bytes().eq_ignore_ascii_case(b"h2c"))
+/// Whether a `Host` is made of what hosts and ports are made of (RFC 3986 3.2.2): no user, no path, no blank.
+fn is_host(value: &HeaderValue) -> bool {
+    value.as_bytes().iter().all(|byte| byte.is_ascii_alphanumeric() || b".-_:[]~%!$&'()*+,;=".contains(byte))
 }
 
 /// What the proxy knows about the client of a request.
@@ -144,37 +153,36 @@ pub struct From<'a> {
 
 /// Writes the proxy's own fields over a request that has lost its hop-by-hop ones.
 pub fn introduce(headers: &mut HeaderMap, from: From<'_>) {
-    headers.remove(EXPECT);
+    let speaks_for_others =
+        |name: &HeaderName| *name == FORWARDED || name.as_str().starts_with("x-forwarded-");
+    let (mut expects, mut claims) = (false, false);
+    for name in headers.keys() {
+        expects |= *name == EXPECT;
+        claims |= speaks_for_others(name);
+    }
+    if expects {
+        headers.remove(EXPECT);
+    }
+    if claims && !from.trusted {
+        let claimed: Vec<HeaderName> =
+            headers.keys().filter(|name| speaks_for_others(name)).cloned().collect();
+        for name in claimed {
+            headers.remove(name);
+        }
+    }
+    headers.reserve(OWN_FIELDS);
     let via = match from.version {
         Version::HTTP_2 => PROXY_NAME_2,
         Version::HTTP_11 => PROXY_NAME_1_1,
         _ => PROXY_NAME_1_0,
     };
     headers.append(VIA, via);
-    if !from.trusted {
-        headers.remove(FORWARDED);
+    if let Some(address) = from.address {
+        headers.append(X_FORWARDED_FOR, address.clone());
     }
-    let said_for = if from.trusted { headers.get(X_FORWARDED_FOR) } else { None };
-    match (said_for, from.address) {
-        (Some(_), Some(address)) => {
-            headers.append(X_FORWARDED_FOR, address.clone());
-        }
-        (None, Some(address)) => {
-            headers.insert(X_FORWARDED_FOR, address.clone());
-        }
-        (None, None) => {
-            headers.remove(X_FORWARDED_FOR);
-        }
-        (Some(_), None) => {}
-    }
-    if !from.trusted || !headers.contains_key(X_FORWARDED_PROTO) {
-        headers.insert(X_FORWARDED_PROTO, HTTP);
-    }
-    if !from.trusted || !headers.contains_key(X_FORWARDED_HOST) {
-        match from.host {
-            Some(host) => headers.insert(X_FORWARDED_HOST, host),
-            None => headers.remove(X_FORWARDED_HOST),
-        };
+    headers.entry(X_FORWARDED_PROTO).or_insert(HTTP);
+    if let Some(host) = from.host {
+        headers.entry(X_FORWARDED_HOST).or_insert(host);
     }
 }
 
@@ -329,7 +337,7 @@ mod tests {
         let claimed = || {
             map(&serde_json::json!({
                 "x-forwarded-for": "6.6.6.6", "x-forwarded-proto": "https", "x-forwarded-host": "real",
-                "forwarded": "for=6.6.6.6", "via": "1.1 edge"
+                "forwarded": "for=6.6.6.6", "x-forwarded-prefix": "/admin", "via": "1.1 edge"
             }))
         };
         let address = HeaderValue::from_static("10.0.0.1");
@@ -349,7 +357,7 @@ mod tests {
         assert_eq!(all(&headers, "x-forwarded-for"), ["10.0.0.1"]);
         assert_eq!(all(&headers, "x-forwarded-proto"), ["http"]);
         assert_eq!(all(&headers, "x-forwarded-host"), ["seen"]);
-        assert!(!headers.contains_key("forwarded"));
+        assert!(!headers.contains_key("forwarded") && !headers.contains_key("x-forwarded-prefix"));
         assert_eq!(all(&headers, "via"), ["1.1 edge", "1.1 retrysafe"]);
 
         let mut headers = claimed();
@@ -357,7 +365,7 @@ mod tests {
         assert_eq!(all(&headers, "x-forwarded-for"), ["6.6.6.6", "10.0.0.1"]);
         assert_eq!(all(&headers, "x-forwarded-proto"), ["https"]);
         assert_eq!(all(&headers, "x-forwarded-host"), ["real"]);
-        assert!(headers.contains_key("forwarded"));
+        assert!(headers.contains_key("forwarded") && headers.contains_key("x-forwarded-prefix"));
     }
 
     #[test]

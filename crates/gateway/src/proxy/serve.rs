@@ -15,13 +15,13 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::service::{TowerToHyperService, TowerToHyperServiceFuture};
+use metrics::Gauge;
 use pin_project_lite::pin_project;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tower_service::Service;
 
 use super::body::{Inbound, TimedBody};
@@ -30,6 +30,9 @@ use super::options::ServeOptions;
 
 /// How long to wait before accepting again when the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// hyper's own limit, for which it has room at hand; any other costs it an allocation's work per request.
+const HYPER_HEADER_LINES_MAX: usize = 100;
 
 type BoxError = Box<dyn StdError + Send + Sync>;
 
@@ -71,6 +74,8 @@ pub enum Drained {
 
 /// Serves `service` on `listener` until `shutdown` is cancelled, then finishes what is in progress within
 /// [`ServeOptions::drain_timeout`]. Work the service detached from its connections is the service's to wait for.
+///
+/// The service must be ready at any time, as [`Proxy`](super::Proxy) is: it is called without being polled first.
 pub async fn serve<S, B>(
     listener: TcpListener,
     service: S,
@@ -84,34 +89,33 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let cut = CancellationToken::new();
-    let server = Arc::new(Server { protocol: protocol(&options), options, shutdown, cut: cut.clone() });
+    let server = Arc::new(Server { protocol: protocol(&options), options, shutdown });
     let slots = Arc::new(Semaphore::new(server.options.connections_max));
-    let connections = TaskTracker::new();
+    let mut connections = JoinSet::new();
     let open = meters::connections();
     loop {
         // The slot comes first: at the limit, the next connection waits in the kernel's queue, unaccepted.
         let accepted = tokio::select! {
             accepted = accept(&listener, &slots) => accepted,
+            Some(_) = connections.join_next() => continue,
             () = server.shutdown.cancelled() => break,
         };
         let Some((slot, stream, address)) = accepted else { continue };
-        let (server, service, open) = (Arc::clone(&server), service.clone(), open.clone());
+        let (server, service) = (Arc::clone(&server), service.clone());
+        let place = Place::take(slot, open.clone());
         connections.spawn(async move {
-            open.increment(1);
-            let serving = server.serve_connection(stream, Peer::new(address), service);
-            server.cut.run_until_cancelled(serving).await;
-            open.decrement(1);
-            drop(slot);
+            server.serve_connection(stream, Peer::new(address), service).await;
+            drop(place);
         });
     }
     drop(listener);
-    connections.close();
-    match tokio::time::timeout(server.options.drain_timeout, connections.wait()).await {
+    let all = async { while connections.join_next().await.is_some() {} };
+    match tokio::time::timeout(server.options.drain_timeout, all).await {
         Ok(()) => Drained::Whole,
         Err(_) => {
             let left = connections.len();
-            cut.cancel();
+            // Cut, and their sockets closed, before this returns.
+            connections.shutdown().await;
             Drained::Cut(left)
         }
     }
@@ -120,7 +124,7 @@ where
 async fn accept(
     listener: &TcpListener,
     slots: &Arc<Semaphore>,
-) -> Option<(tokio::sync::OwnedSemaphorePermit, TcpStream, SocketAddr)> {
+) -> Option<(OwnedSemaphorePermit, TcpStream, SocketAddr)> {
     let slot = Arc::clone(slots).acquire_owned().await.ok()?;
     match listener.accept().await {
         Ok((stream, address)) => Some((slot, stream, address)),
@@ -133,14 +137,35 @@ async fn accept(
     }
 }
 
+/// An open connection's place under the limit, given back however the connection ends.
+struct Place {
+    open: Gauge,
+    _slot: OwnedSemaphorePermit,
+}
+
+impl Place {
+    fn take(slot: OwnedSemaphorePermit, open: Gauge) -> Self {
+        open.increment(1);
+        Self { open, _slot: slot }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.open.decrement(1);
+    }
+}
+
 fn protocol(options: &ServeOptions) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(options.header_read_timeout)
-        .max_buf_size(options.head_bytes_max)
-        .max_headers(options.header_lines_max);
+        .max_buf_size(options.head_bytes_max);
+    if options.header_lines_max != HYPER_HEADER_LINES_MAX {
+        builder.http1().max_headers(options.header_lines_max);
+    }
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -153,8 +178,6 @@ struct Server {
     protocol: auto::Builder<TokioExecutor>,
     options: ServeOptions,
     shutdown: CancellationToken,
-    /// Ends what is left after the drain.
-    cut: CancellationToken,
 }
 
 impl Server {
@@ -171,7 +194,7 @@ impl Server {
         }
         let activity = Arc::new(Activity::default());
         let edge = Edge {
-            service: TowerToHyperService::new(service),
+            service,
             peer,
             body_idle_timeout: self.options.body_idle_timeout,
             activity: Arc::clone(&activity),
@@ -232,7 +255,7 @@ impl Activity {
 /// Stands between hyper and the service: says who the peer is, bounds the body's pauses, counts.
 #[derive(Clone)]
 struct Edge<S> {
-    service: TowerToHyperService<S>,
+    service: S,
     peer: Peer,
     body_idle_timeout: Duration,
     activity: Arc<Activity>,
@@ -244,13 +267,13 @@ where
 {
     type Response = Response<Counted<B>>;
     type Error = S::Error;
-    type Future = Counted<TowerToHyperServiceFuture<S, Request<Inbound>>>;
+    type Future = Counted<S::Future>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let mut request = request.map(|body| TimedBody::new(body, self.body_idle_timeout));
         request.extensions_mut().insert(self.peer.clone());
         let in_progress = Some(InProgress::begin(&self.activity));
-        Counted { inner: self.service.call(request), in_progress }
+        Counted { inner: self.service.clone().call(request), in_progress }
     }
 }
 
