@@ -72,6 +72,9 @@ pub(crate) struct ServeArgs {
     /// Send the upstream its own host name instead of the client's
     #[arg(long)]
     upstream_host: bool,
+    /// Threads that run connections [default: one for each core]
+    #[arg(long, env = "RETRYSAFE_WORKERS", value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    workers: Option<u16>,
     /// Seconds that requests in progress have at a shutdown
     #[arg(long, default_value_t = 30, value_name = "SECONDS")]
     drain_s: u64,
@@ -175,7 +178,9 @@ async fn serve(args: &ServeArgs, contract: Contract, metrics: admin::Metrics) ->
 
 fn options(args: &ServeArgs) -> GatewayOptions {
     let drain = Duration::from_secs(args.drain_s);
-    let mut options = GatewayOptions { drain_timeout: drain, ..GatewayOptions::default() };
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    let workers = args.workers.map_or_else(cores, usize::from);
+    let mut options = GatewayOptions { drain_timeout: drain, workers, ..GatewayOptions::default() };
     options.serve.drain_timeout = drain;
     if args.upstream_http2 {
         options.proxy.protocol = UpstreamProtocol::Http2;

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
+use std::slice;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -16,14 +17,15 @@ use retrysafe_core::fingerprint::FingerprintKeys;
 use retrysafe_server::{Body, BoxError, BuildFault, Place, Retrysafe, RetrysafeService};
 use retrysafe_store::Store;
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::handover::{Arrived, FENCE_HEADER, Handover};
 use crate::proxy::{
-    self, Drained, Forward, Inbound, Peer, Proxy, ProxyBody, ProxyError, ProxyOptions, ServeOptions,
-    Upstream, UpstreamError, headers,
+    self, Drained, Forward, Inbound, Lane, Peer, Proxy, ProxyBody, ProxyError, ProxyOptions, ServeOptions,
+    Upstream, UpstreamError, Workers, headers,
 };
 use crate::questions::Questions;
 
@@ -41,11 +43,19 @@ pub struct GatewayOptions {
     pub serve: ServeOptions,
     /// 30 s for requests that are still running when their connections have ended.
     pub drain_timeout: Duration,
+    /// Threads that run connections. 0: none of its own, they run where [`Gateway::serve`] is called. One for each core
+    /// is fastest.
+    pub workers: usize,
 }
 
 impl Default for GatewayOptions {
     fn default() -> Self {
-        Self { proxy: ProxyOptions::default(), serve: ServeOptions::default(), drain_timeout: DRAIN_TIMEOUT }
+        Self {
+            proxy: ProxyOptions::default(),
+            serve: ServeOptions::default(),
+            drain_timeout: DRAIN_TIMEOUT,
+            workers: 0,
+        }
     }
 }
 
@@ -79,7 +89,8 @@ pub struct Ended {
 #[derive(Clone)]
 pub struct Gateway {
     layer: Retrysafe,
-    front: Front,
+    /// One for each worker, at least one: each has pools of its own, so that no connection is shared between threads.
+    fronts: Arc<[Front]>,
     options: Arc<GatewayOptions>,
 }
 
@@ -109,18 +120,25 @@ impl Gateway {
             host: upstream.host().clone(),
             proxy: Proxy::new(upstream.clone(), options.proxy.clone())?,
         };
-        let passing = Proxy::new(upstream, options.proxy.clone())?.admitted();
-        let handover = Handover::new(questions.proxy.clone().admitted(), Arc::clone(&contract));
-        let mut builder =
-            Retrysafe::builder(contract, store).place(Place::Gateway).inquire(Arc::new(questions));
+        let mut builder = Retrysafe::builder(Arc::clone(&contract), store)
+            .place(Place::Gateway)
+            .inquire(Arc::new(questions));
         if let Some(keys) = keys {
             builder = builder.fingerprint_keys(keys);
         }
         let layer = builder.build()?;
         let options = Arc::new(options);
-        let guarded = layer.layer(handover);
-        let front = Front { layer: layer.clone(), guarded, passing, options: Arc::clone(&options) };
-        Ok(Self { layer, front, options })
+        let front = || -> Result<Front, GatewayFault> {
+            let proxy = Proxy::new(upstream.clone(), options.proxy.clone())?.admitted();
+            Ok(Front {
+                layer: layer.clone(),
+                guarded: layer.layer(Handover::new(proxy, Arc::clone(&contract))),
+                passing: Proxy::new(upstream.clone(), options.proxy.clone())?.admitted(),
+                options: Arc::clone(&options),
+            })
+        };
+        let fronts = (0..options.workers.max(1)).map(|_| front()).collect::<Result<_, _>>()?;
+        Ok(Self { layer, fronts, options })
     }
 
     /// The layer, for its store and contract.
@@ -132,7 +150,7 @@ impl Gateway {
     /// The gateway as a service, for one's own server.
     #[must_use]
     pub fn service(&self) -> Front {
-        self.front.clone()
+        self.fronts[0].clone()
     }
 
     /// Serves on `listener` and does the upkeep, until `shutdown`; then drains connections, and after them the
@@ -143,12 +161,28 @@ impl Gateway {
             let (layer, stop) = (self.layer.clone(), stop_upkeep.clone());
             async move { layer.upkeep(stop).await }
         });
-        let connections = proxy::serve(listener, self.service(), self.options.serve.clone(), shutdown).await;
+        let workers = Workers::start(self.options.workers).unwrap_or_else(|error| {
+            tracing::warn!(%error, "no threads for connections could be started; they run beside everything else");
+            Workers::none()
+        });
+        let here = Handle::current();
+        let runtimes =
+            if workers.runtimes().is_empty() { slice::from_ref(&here) } else { workers.runtimes() };
+        let lanes: Vec<_> = self
+            .fronts
+            .iter()
+            .zip(runtimes.iter().cycle())
+            .map(|(front, runtime)| Lane { service: front.clone(), runtime: runtime.clone() })
+            .collect();
+        let connections = proxy::serve_lanes(listener, lanes, self.options.serve.clone(), shutdown).await;
+        // The workers still run what was detached from its connection.
         let running = self.layer.drain(self.options.drain_timeout).await;
         stop_upkeep.cancel();
         if upkeep.await.is_err() {
             tracing::error!("upkeep ended by a panic");
         }
+        // Joining threads blocks.
+        let _ = tokio::task::spawn_blocking(move || drop(workers)).await;
         Ended { connections, running }
     }
 }
@@ -242,7 +276,7 @@ pin_project! {
     #[allow(missing_docs)] // the macro cannot hide the fields of an enum
     pub enum Answering {
         #[doc(hidden)]
-        Passing { #[pin] forward: Forward },
+        Passing { #[pin] forward: Forward<Inbound> },
         #[doc(hidden)]
         Guarded { #[pin] answering: <RetrysafeService<Handover> as Service<Request<Inbound>>>::Future },
         #[doc(hidden)]
@@ -275,7 +309,7 @@ pin_project! {
     #[derive(Debug)]
     pub enum FrontBody {
         #[doc(hidden)]
-        Passed { #[pin] body: ProxyBody },
+        Passed { #[pin] body: ProxyBody<Inbound> },
         #[doc(hidden)]
         Guarded { #[pin] body: Body },
     }

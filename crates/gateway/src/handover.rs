@@ -87,7 +87,7 @@ fn spell_key(headers: &mut HeaderMap, name: &str, key: &Key, syntax: KeySyntax) 
 }
 
 impl Service<Request<Body>> for Handover {
-    type Response = Response<ProxyBody>;
+    type Response = Response<ProxyBody<Body>>;
     type Error = Infallible;
     type Future = HandedOver;
 
@@ -105,12 +105,12 @@ pin_project! {
     /// A handed-over request on its way.
     pub(crate) struct HandedOver {
         #[pin]
-        forward: Forward,
+        forward: Forward<Body>,
     }
 }
 
 impl Future for HandedOver {
-    type Output = Result<Response<ProxyBody>, Infallible>;
+    type Output = Result<Response<ProxyBody<Body>>, Infallible>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Ok(mut response) = ready!(self.project().forward.poll(cx));

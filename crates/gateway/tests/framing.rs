@@ -103,7 +103,7 @@ impl Body for Heard {
 }
 
 impl Service<Request<Inbound>> for Listening {
-    type Response = Response<ProxyBody>;
+    type Response = Response<ProxyBody<Heard>>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 

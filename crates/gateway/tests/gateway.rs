@@ -74,7 +74,9 @@ impl Running {
         let contract = Contract::parse(contract, "test.toml").unwrap_or_else(|f| panic!("{f}"));
         let store = Arc::new(MemoryStore::new(Default::default()));
         let upstream = format!("http://{upstream}").parse().unwrap();
-        let gateway = Gateway::new(contract, store, None, upstream, GatewayOptions::default()).unwrap();
+        // As it is deployed; the proxy's own tests run without workers.
+        let options = GatewayOptions { workers: 2, ..GatewayOptions::default() };
+        let gateway = Gateway::new(contract, store, None, upstream, options).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();

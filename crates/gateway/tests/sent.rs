@@ -291,7 +291,10 @@ async fn a_pooled_connection_that_closes_as_we_write_is_unknown_unless_nothing_w
         let verdict = second.extensions().get().copied();
         drop(second);
         match verdict {
-            None => answered += 1,
+            None => {
+                answered += 1;
+                assert_eq!(seen.load(Ordering::SeqCst), 2, "two requests were sent as three");
+            }
             Some(Sent::Nothing) => {
                 nothing += 1;
                 assert_eq!(seen.load(Ordering::SeqCst), 1, "the upstream read what was called unsent");

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::uri::{Authority, PathAndQuery, Scheme};
+use http::uri::{self, Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -18,8 +18,8 @@ use super::options::{ProxyOptions, UpstreamProtocol};
 /// The API behind the gateway: scheme, host, port, and perhaps a path all requests are put under.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upstream {
-    pub(super) scheme: Scheme,
-    pub(super) authority: Authority,
+    scheme: Scheme,
+    authority: Authority,
     /// Without the closing slash; empty for most.
     base: String,
     host: HeaderValue,
@@ -78,18 +78,35 @@ impl Upstream {
         &self.host
     }
 
-    /// The absolute form of a request's target. `None` if the target has no path this upstream could serve.
-    pub(super) fn target(&self, uri: Uri) -> Option<Uri> {
-        let mut parts = uri.into_parts();
-        let path = parts.path_and_query.take().unwrap_or_else(|| PathAndQuery::from_static("/"));
-        let path = if self.base.is_empty() {
-            path
-        } else if path == "*" {
-            // The server as a whole, of which this upstream is only a part.
-            return None;
-        } else {
-            PathAndQuery::try_from(format!("{}{path}", self.base)).ok()?
-        };
+    /// The server itself, for connecting to it.
+    pub(super) fn root(&self) -> Uri {
+        self.with_server(PathAndQuery::from_static("/")).unwrap_or_default()
+    }
+
+    /// A request's target as HTTP/1.1 sends it: the path and query alone. `None` if there is no path that this upstream
+    /// could serve.
+    pub(super) fn origin_target(&self, uri: Uri) -> Option<Uri> {
+        let mut parts = uri::Parts::default();
+        parts.path_and_query = Some(self.path(uri)?);
+        Uri::from_parts(parts).ok()
+    }
+
+    /// The same with the server's name, as HTTP/2 sends it.
+    pub(super) fn absolute_target(&self, uri: Uri) -> Option<Uri> {
+        self.with_server(self.path(uri)?)
+    }
+
+    fn path(&self, uri: Uri) -> Option<PathAndQuery> {
+        let path = uri.into_parts().path_and_query.unwrap_or_else(|| PathAndQuery::from_static("/"));
+        if self.base.is_empty() {
+            return Some(path);
+        }
+        // `*` means the server as a whole, of which this upstream is only a part.
+        if path == "*" { None } else { PathAndQuery::try_from(format!("{}{path}", self.base)).ok() }
+    }
+
+    fn with_server(&self, path: PathAndQuery) -> Option<Uri> {
+        let mut parts = uri::Parts::default();
         parts.scheme = Some(self.scheme.clone());
         parts.authority = Some(self.authority.clone());
         parts.path_and_query = Some(path);
@@ -183,9 +200,12 @@ mod tests {
             ("http://up", "//evil/x", "http://up//evil/x"),
         ] {
             let upstream: Upstream = base.parse().unwrap();
-            assert_eq!(upstream.target(target.parse().unwrap()).unwrap().to_string(), expected);
+            let target: Uri = target.parse().unwrap();
+            assert_eq!(upstream.absolute_target(target.clone()).unwrap().to_string(), expected);
+            let origin = upstream.origin_target(target).unwrap().to_string();
+            assert_eq!(format!("http://up{origin}"), expected);
         }
         let part: Upstream = "http://up/v2".parse().unwrap();
-        assert_eq!(part.target("*".parse().unwrap()), None);
+        assert_eq!(part.origin_target("*".parse().unwrap()), None);
     }
 }

@@ -30,6 +30,8 @@ pub enum Sent {
     Unknown,
 }
 
+type BoxError = Box<dyn StdError + Send + Sync>;
+
 /// Why there is no answer of the upstream's to pass on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -39,13 +41,13 @@ pub enum ProxyError {
     Refused(Refusal),
     /// No connection, or none in time. Nothing was sent.
     #[error("the upstream could not be reached")]
-    Unreachable(#[source] legacy::Error),
-    /// The pooled connection had closed before a byte was written. Nothing was sent.
+    Unreachable(#[source] BoxError),
+    /// A new connection closed before a byte was written. Nothing was sent.
     #[error("the upstream closed the connection before the request was written")]
-    NotWritten(#[source] legacy::Error),
+    NotWritten(#[source] BoxError),
     /// The connection broke after the request had gone out, in part or whole.
     #[error("the upstream closed the connection without an answer")]
-    Broken(#[source] legacy::Error),
+    Broken(#[source] BoxError),
     /// No head of an answer in time.
     #[error("the upstream did not answer within {} ms", .0.as_millis())]
     Late(Duration),
@@ -99,20 +101,18 @@ impl std::fmt::Display for Refusal {
 }
 
 impl ProxyError {
-    /// Sorts what the pooled client reports. The client itself never sends twice, so its error is about one
-    /// attempt.
+    /// Sorts what the HTTP/2 client reports. The client itself never sends twice, so its error is about one attempt.
     pub(super) fn from_client(error: legacy::Error) -> Self {
         if error.is_connect() {
-            return Self::Unreachable(error);
+            return Self::Unreachable(error.into());
         }
-        let canceled = error
-            .source()
-            .and_then(|source| source.downcast_ref::<hyper::Error>())
-            .is_some_and(hyper::Error::is_canceled);
-        // hyper hands a request back, as "canceled", only while it still lies in the queue of a connection. Once
-        // its head was encoded, even into a buffer that was never flushed, the error is another one: doubt counts
-        // as sent.
-        if canceled { Self::NotWritten(error) } else { Self::Broken(error) }
+        let unwritten = error.source().and_then(|source| source.downcast_ref::<hyper::Error>());
+        // hyper calls a request canceled while it still lies in the queue of a connection, and only then.
+        if unwritten.is_some_and(hyper::Error::is_canceled) {
+            Self::NotWritten(error.into())
+        } else {
+            Self::Broken(error.into())
+        }
     }
 
     /// How far the request got.

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::error::Error as StdError;
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,20 +12,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Version};
-use http_body::{Body, Frame, SizeHint};
-use http_body_util::Full;
+use http_body::Body;
 use hyper::body::Incoming;
-use hyper_util::client::legacy::{Client, ResponseFuture};
+use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use pin_project_lite::pin_project;
-use tokio::time::Timeout;
 use tower_service::Service;
 
-use super::body::{BodyError, TimedBody};
+use super::answer::ProxyBody;
+use super::body::TimedBody;
 use super::connect::{Connector, Upstream, UpstreamError};
 use super::error::{ProxyError, Refusal};
 use super::headers;
 use super::options::{HostHeader, ProxyOptions, UpstreamProtocol};
+use super::pool::{Lease, Pool};
 use super::serve::Peer;
 
 /// A request extension: how long this request may wait for the head of its answer, where the contract says
@@ -36,11 +36,16 @@ pub struct UpstreamTimeout(pub Duration);
 /// stream for what is not keyed, a buffer for what is.
 #[derive(Debug)]
 pub struct Proxy<B> {
-    // One count to change per clone, where the client alone would have a dozen: services are cloned per request.
-    client: Arc<Client<Connector, B>>,
+    transport: Transport<B>,
     shared: Arc<Shared>,
     /// Whether [`headers::admit`] has had its say before.
     admitted: bool,
+}
+
+#[derive(Debug)]
+enum Transport<B> {
+    Http1(Arc<Pool<B>>),
+    Http2(Arc<Client<Connector, B>>),
 }
 
 #[derive(Debug)]
@@ -53,7 +58,11 @@ struct Shared {
 
 impl<B> Clone for Proxy<B> {
     fn clone(&self) -> Self {
-        Self { client: Arc::clone(&self.client), shared: Arc::clone(&self.shared), admitted: self.admitted }
+        let transport = match &self.transport {
+            Transport::Http1(pool) => Transport::Http1(Arc::clone(pool)),
+            Transport::Http2(client) => Transport::Http2(Arc::clone(client)),
+        };
+        Self { transport, shared: Arc::clone(&self.shared), admitted: self.admitted }
     }
 }
 
@@ -67,21 +76,13 @@ where
     /// # Errors
     /// TLS cannot be set up.
     pub fn new(upstream: Upstream, options: ProxyOptions) -> Result<Self, UpstreamError> {
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(options.pool_idle_timeout)
-            .pool_max_idle_per_host(options.pool_idle_max)
-            // One claim is at most one send: the client must not take a second try upon itself.
-            .retry_canceled_requests(false)
-            .set_host(false)
-            .http2_only(options.protocol == UpstreamProtocol::Http2)
-            .build(Connector::new(&options)?);
+        let connector = Connector::new(&options)?;
+        let transport = match options.protocol {
+            UpstreamProtocol::Http1 => Transport::Http1(Pool::new(connector, upstream.root(), &options)),
+            UpstreamProtocol::Http2 => Transport::Http2(Arc::new(http2_client(connector, &options))),
+        };
         let protected = options.key_headers.iter().chain(&options.protected_headers).cloned().collect();
-        Ok(Self {
-            client: Arc::new(client),
-            shared: Arc::new(Shared { upstream, options, protected }),
-            admitted: false,
-        })
+        Ok(Self { transport, shared: Arc::new(Shared { upstream, options, protected }), admitted: false })
     }
 
     /// The same proxy for requests that somebody in front has admitted by the same rules.
@@ -90,20 +91,47 @@ where
         self
     }
 
-    /// Sends `request`, and says what became of it. Dropping the future closes the connection it used; what the
-    /// upstream does then is unknown.
-    fn send(&self, request: Request<B>) -> Result<Forward, Refusal> {
-        let limit = request
-            .extensions()
-            .get()
-            .map_or(self.shared.options.response_timeout, |UpstreamTimeout(timeout)| *timeout);
+    fn send(&self, request: Request<B>) -> Result<Sending<B>, Refusal> {
+        let limit = request.extensions().get().map(|UpstreamTimeout(limit)| *limit);
         if !self.admitted {
             self.shared.admit(&request)?;
         }
         let request = self.shared.prepare(request)?;
-        let sending = tokio::time::timeout(limit, self.client.request(request));
-        Ok(Forward::Sending { sending, limit, shared: Arc::clone(&self.shared) })
+        Ok(match &self.transport {
+            Transport::Http1(pool) => {
+                let pool = Arc::clone(pool);
+                Box::pin(async move {
+                    let (response, lease) = pool.send(request, limit).await?;
+                    Ok((response, Some(lease)))
+                })
+            }
+            Transport::Http2(client) => {
+                let sending = client.request(request);
+                let limit = limit.unwrap_or(self.shared.options.response_timeout);
+                Box::pin(async move {
+                    match tokio::time::timeout(limit, sending).await {
+                        Ok(answered) => Ok((answered.map_err(ProxyError::from_client)?, None)),
+                        Err(_) => Err(ProxyError::Late(limit)),
+                    }
+                })
+            }
+        })
     }
+}
+
+fn http2_client<B>(connector: Connector, options: &ProxyOptions) -> Client<Connector, B>
+where
+    B: Body<Data = Bytes> + Send,
+{
+    Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(options.pool_idle_timeout)
+        .pool_max_idle_per_host(options.pool_idle_max)
+        // One claim is at most one send: the client must not take a second try upon itself.
+        .retry_canceled_requests(false)
+        .set_host(false)
+        .http2_only(true)
+        .build(connector)
 }
 
 impl Shared {
@@ -124,15 +152,15 @@ impl Shared {
             Some(authority) => HeaderValue::from_str(authority.as_str()).ok(),
             None => parts.headers.get(HOST).cloned(),
         };
-        let seen = match self.options.host {
-            HostHeader::Preserve => host.clone().unwrap_or_else(|| self.upstream.host().clone()),
-            HostHeader::Upstream => self.upstream.host().clone(),
+        let (seen, unseen) = match self.options.host {
+            HostHeader::Preserve if !http2 => (host.unwrap_or_else(|| self.upstream.host().clone()), None),
+            HostHeader::Preserve | HostHeader::Upstream => (self.upstream.host().clone(), host),
         };
         let from = headers::From {
             address: peer.map(Peer::text),
             trusted: peer.is_some_and(|peer| self.trusts(peer)),
             version: parts.version,
-            host,
+            host: unseen,
         };
         headers::introduce(&mut parts.headers, from);
         if http2 {
@@ -141,15 +169,17 @@ impl Shared {
             if trailers {
                 headers::ask_for_trailers(&mut parts.headers);
             }
+            parts.version = Version::HTTP_2;
+            parts.uri = self.upstream.absolute_target(parts.uri).ok_or(Refusal::Target)?;
         } else {
             parts.headers.insert(HOST, seen);
             headers::join_cookies(&mut parts.headers);
             if body.size_hint().exact().is_none() && !parts.headers.contains_key(CONTENT_LENGTH) {
                 headers::frame_by_chunks(&mut parts.headers);
             }
+            parts.version = Version::HTTP_11;
+            parts.uri = self.upstream.origin_target(parts.uri).ok_or(Refusal::Target)?;
         }
-        parts.version = if http2 { Version::HTTP_2 } else { Version::HTTP_11 };
-        parts.uri = self.upstream.target(parts.uri).ok_or(Refusal::Target)?;
         Ok(Request::from_parts(parts, body))
     }
 
@@ -158,7 +188,15 @@ impl Shared {
     }
 
     /// The upstream's answer as the client shall see it.
-    fn pass_on(&self, mut response: Response<Incoming>) -> Result<Response<ProxyBody>, ProxyError> {
+    fn pass_on<B>(
+        &self,
+        mut response: Response<Incoming>,
+        lease: Option<Lease<B>>,
+    ) -> Result<Response<ProxyBody<B>>, ProxyError>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn StdError + Send + Sync>>,
+    {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Err(ProxyError::Switched);
         }
@@ -170,7 +208,7 @@ impl Shared {
         // The status line's version is our server's to choose, not the upstream's.
         *response.version_mut() = Version::HTTP_11;
         let idle = self.options.body_idle_timeout;
-        Ok(response.map(|body| ProxyBody::Upstream { body: TimedBody::new(body, idle) }))
+        Ok(response.map(|body| ProxyBody::upstream(TimedBody::new(body, idle), lease)))
     }
 }
 
@@ -179,96 +217,48 @@ where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn StdError + Send + Sync>>,
 {
-    type Response = Response<ProxyBody>;
+    type Response = Response<ProxyBody<B>>;
     type Error = Infallible;
-    type Future = Forward;
+    type Future = Forward<B>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<B>) -> Forward {
-        self.send(request)
-            .unwrap_or_else(|refusal| Forward::Refused { refusal, shared: Arc::clone(&self.shared) })
+    fn call(&mut self, request: Request<B>) -> Forward<B> {
+        Forward { way: self.send(request), shared: Arc::clone(&self.shared) }
     }
 }
 
-pin_project! {
-    /// A request on its way. Resolves to the upstream's answer, or to a problem that carries
-    /// [`Sent`](super::Sent).
-    #[project = Projected]
-    #[allow(missing_docs, private_interfaces)] // the macro cannot hide the fields of an enum
-    pub enum Forward {
-        #[doc(hidden)]
-        Sending { #[pin] sending: Timeout<ResponseFuture>, limit: Duration, shared: Arc<Shared> },
-        #[doc(hidden)]
-        Refused { refusal: Refusal, shared: Arc<Shared> },
-    }
+type Sending<B> =
+    Pin<Box<dyn Future<Output = Result<(Response<Incoming>, Option<Lease<B>>), ProxyError>> + Send>>;
+
+/// A request on its way. Resolves to the upstream's answer, or to a problem that carries [`Sent`](super::Sent).
+pub struct Forward<B> {
+    way: Result<Sending<B>, Refusal>,
+    shared: Arc<Shared>,
 }
 
-impl Future for Forward {
-    type Output = Result<Response<ProxyBody>, Infallible>;
+impl<B> Future for Forward<B>
+where
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn StdError + Send + Sync>>,
+{
+    type Output = Result<Response<ProxyBody<B>>, Infallible>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let (answered, shared) = match self.project() {
-            Projected::Refused { refusal, shared } => (Err(ProxyError::Refused(*refusal)), shared),
-            Projected::Sending { sending, limit, shared } => {
-                let answered = match ready!(sending.poll(cx)) {
-                    Ok(Ok(response)) => shared.pass_on(response),
-                    Ok(Err(error)) => Err(ProxyError::from_client(error)),
-                    Err(_) => Err(ProxyError::Late(*limit)),
-                };
-                (answered, shared)
-            }
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let answered = match &mut this.way {
+            Ok(sending) => ready!(sending.as_mut().poll(cx))
+                .and_then(|(response, lease)| this.shared.pass_on(response, lease)),
+            Err(refusal) => Err(ProxyError::Refused(*refusal)),
         };
-        Poll::Ready(Ok(answered.unwrap_or_else(|error| error.refuse(&shared.options.answers))))
+        Poll::Ready(Ok(answered.unwrap_or_else(|error| error.refuse(&this.shared.options.answers))))
     }
 }
 
-pin_project! {
-    /// The body of an answer: the upstream's, streamed, or a short one of the proxy's own.
-    #[project = ProjectedBody]
-    #[allow(missing_docs)]
-    #[derive(Debug)]
-    pub enum ProxyBody {
-        #[doc(hidden)]
-        Upstream { #[pin] body: TimedBody<Incoming> },
-        #[doc(hidden)]
-        Own { #[pin] body: Full<Bytes> },
-    }
-}
-
-impl From<Bytes> for ProxyBody {
-    fn from(bytes: Bytes) -> Self {
-        Self::Own { body: Full::new(bytes) }
-    }
-}
-
-impl Body for ProxyBody {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        match self.project() {
-            ProjectedBody::Upstream { body } => body.poll_frame(cx),
-            ProjectedBody::Own { body } => body.poll_frame(cx).map_err(|never| match never {}),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Upstream { body } => body.is_end_stream(),
-            Self::Own { body } => body.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Upstream { body } => body.size_hint(),
-            Self::Own { body } => body.size_hint(),
-        }
+impl<B> fmt::Debug for Forward<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Forward").finish_non_exhaustive()
     }
 }

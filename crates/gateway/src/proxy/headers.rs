@@ -7,7 +7,8 @@
 //! | `Host` | the client's, or the upstream's by option; of an absolute target, the target's | - |
 //! | `Expect: 100-continue` | answered here when the body is wanted, and removed | - |
 //! | `Via` | a line is added | left alone |
-//! | `X-Forwarded-For`, `-Proto`, `-Host` | written; a trusted peer's list is extended | - |
+//! | `X-Forwarded-For`, `-Proto` | written; a trusted peer's list is extended | - |
+//! | `X-Forwarded-Host` | written where `Host` is not the client's | - |
 //! | `Forwarded`, other `X-Forwarded-*` | kept from a trusted peer, else removed | - |
 //! | `Transfer-Encoding`, `Content-Length` | written anew from how the body really ends | likewise |
 //!
@@ -60,7 +61,7 @@ pub fn remove_hop_by_hop(headers: &mut HeaderMap, protected: &[HeaderName]) {
     // Most messages have none or one of them: a look at the few names that are there is cheaper than ten lookups.
     let mut there = [false; HOP_BY_HOP_LEN];
     for name in headers.keys() {
-        if let Some(at) = HOP_BY_HOP.iter().position(|hop| hop == name) {
+        if let Some(at) = hop_by_hop_index(name.as_str()) {
             there[at] = true;
         }
     }
@@ -74,6 +75,23 @@ pub fn remove_hop_by_hop(headers: &mut HeaderMap, protected: &[HeaderName]) {
     for (name, _) in HOP_BY_HOP.iter().zip(there).filter(|(_, there)| *there) {
         headers.remove(name);
     }
+}
+
+/// The place of a name in [`HOP_BY_HOP`]. As texts, because comparing header names one by one is slower.
+fn hop_by_hop_index(name: &str) -> Option<usize> {
+    Some(match name {
+        "connection" => 0,
+        "keep-alive" => 1,
+        "proxy-connection" => 2,
+        "te" => 3,
+        "trailer" => 4,
+        "transfer-encoding" => 5,
+        "upgrade" => 6,
+        "proxy-authenticate" => 7,
+        "proxy-authorization" => 8,
+        "proxy-authentication-info" => 9,
+        _ => return None,
+    })
 }
 
 fn connection_options(headers: &HeaderMap) -> Vec<HeaderName> {
@@ -147,7 +165,7 @@ pub struct From<'a> {
     pub trusted: bool,
     /// What it spoke.
     pub version: Version,
-    /// Its `Host`, or `:authority`, or the authority of an absolute target.
+    /// Its `Host`, or `:authority`, or the authority of an absolute target, where the upstream's `Host` will not say it.
     pub host: Option<HeaderValue>,
 }
 
@@ -230,6 +248,14 @@ mod tests {
             headers.append(name, value.as_str().unwrap().parse().unwrap());
         }
         headers
+    }
+
+    #[test]
+    fn the_index_is_the_list() {
+        for (at, name) in HOP_BY_HOP.iter().enumerate() {
+            assert_eq!(hop_by_hop_index(name.as_str()), Some(at));
+        }
+        assert_eq!(hop_by_hop_index("host"), None);
     }
 
     #[test]

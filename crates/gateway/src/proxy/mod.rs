@@ -18,6 +18,7 @@
 //! Limits: no `Upgrade` and no `CONNECT` (a tunnel cannot be claimed or replayed), no caching, no retries, no
 //! load balancing over several upstreams. HTTP/1.1 trailers are dropped, as RFC 9110 6.5.1 allows.
 
+mod answer;
 mod body;
 mod connect;
 mod error;
@@ -25,11 +26,16 @@ mod forward;
 pub mod headers;
 mod meters;
 mod options;
+mod pool;
 mod serve;
+mod workers;
 
+pub use answer::ProxyBody;
 pub use body::{BodyError, Inbound, TimedBody};
 pub use connect::{Upstream, UpstreamError};
 pub use error::{ProxyError, Refusal, Sent};
-pub use forward::{Forward, Proxy, ProxyBody, UpstreamTimeout};
+pub use forward::{Forward, Proxy, UpstreamTimeout};
 pub use options::{HostHeader, ProxyOptions, ServeOptions, UpstreamProtocol};
 pub use serve::{Drained, Peer, serve};
+pub(crate) use serve::{Lane, serve_lanes};
+pub(crate) use workers::Workers;

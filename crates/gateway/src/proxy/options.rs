@@ -12,7 +12,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest pause inside a body, in either direction.
 const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// An unused upstream connection is closed after this. Shorter than the five seconds after which Node servers
+/// An upstream connection that was unused for this long is not used again. Shorter than the five seconds after which Node servers
 /// close theirs: a request written into a connection that is just being closed has an unknown outcome.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 /// Unused connections kept to the upstream.

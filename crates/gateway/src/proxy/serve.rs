@@ -18,6 +18,7 @@ use hyper_util::server::conn::auto;
 use metrics::Gauge;
 use pin_project_lite::pin_project;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
@@ -89,10 +90,35 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
+    let lane = Lane { service, runtime: Handle::current() };
+    serve_lanes(listener, vec![lane], options, shutdown).await
+}
+
+/// Where connections run, and the service they run on.
+pub(crate) struct Lane<S> {
+    pub(crate) service: S,
+    pub(crate) runtime: Handle,
+}
+
+/// [`serve`] on several runtimes: each connection stays on the one it was given to, and they get them in turn.
+pub(crate) async fn serve_lanes<S, B>(
+    listener: TcpListener,
+    lanes: Vec<Lane<S>>,
+    options: ServeOptions,
+    shutdown: CancellationToken,
+) -> Drained
+where
+    S: Service<Request<Inbound>, Response = Response<B>> + Clone + Send + 'static,
+    S::Error: Into<BoxError>,
+    S::Future: Send + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
     let server = Arc::new(Server { protocol: protocol(&options), options, shutdown });
     let slots = Arc::new(Semaphore::new(server.options.connections_max));
     let mut connections = JoinSet::new();
     let open = meters::connections();
+    let mut turn = 0;
     loop {
         // The slot comes first: at the limit, the next connection waits in the kernel's queue, unaccepted.
         let accepted = tokio::select! {
@@ -101,12 +127,18 @@ where
             () = server.shutdown.cancelled() => break,
         };
         let Some((slot, stream, address)) = accepted else { continue };
-        let (server, service) = (Arc::clone(&server), service.clone());
+        turn = (turn + 1) % lanes.len();
+        let lane = &lanes[turn];
+        let (server, service) = (Arc::clone(&server), lane.service.clone());
         let place = Place::take(slot, open.clone());
-        connections.spawn(async move {
-            server.serve_connection(stream, Peer::new(address), service).await;
+        let serving = async move {
+            match TcpStream::from_std(stream) {
+                Ok(stream) => server.serve_connection(stream, Peer::new(address), service).await,
+                Err(error) => tracing::warn!(%error, "an accepted connection could not be used"),
+            }
             drop(place);
-        });
+        };
+        connections.spawn_on(serving, &lane.runtime);
     }
     drop(listener);
     let all = async { while connections.join_next().await.is_some() {} };
@@ -121,12 +153,14 @@ where
     }
 }
 
+/// The next connection, not yet bound to the runtime it will live on.
 async fn accept(
     listener: &TcpListener,
     slots: &Arc<Semaphore>,
-) -> Option<(OwnedSemaphorePermit, TcpStream, SocketAddr)> {
+) -> Option<(OwnedSemaphorePermit, std::net::TcpStream, SocketAddr)> {
     let slot = Arc::clone(slots).acquire_owned().await.ok()?;
-    match listener.accept().await {
+    let accepted = listener.accept().await;
+    match accepted.and_then(|(stream, address)| Ok((stream.into_std()?, address))) {
         Ok((stream, address)) => Some((slot, stream, address)),
         Err(error) => {
             // Mostly: too many open files. The others go on; this one tries again in a moment.

@@ -73,7 +73,10 @@ where
 }
 
 /// Sends a buffered request through the proxy's service, without a socket in front.
-pub async fn call(proxy: &mut Proxy<Full<Bytes>>, request: Request<Full<Bytes>>) -> Response<ProxyBody> {
+pub async fn call(
+    proxy: &mut Proxy<Full<Bytes>>,
+    request: Request<Full<Bytes>>,
+) -> Response<ProxyBody<Full<Bytes>>> {
     match proxy.call(request).await {
         Ok(response) => response,
         Err(never) => match never {},
@@ -84,7 +87,7 @@ pub fn post(path: &str, body: &'static str) -> Request<Full<Bytes>> {
     Request::post(path).header("host", "shop").body(Full::from(body)).unwrap()
 }
 
-pub async fn text(response: Response<ProxyBody>) -> String {
+pub async fn text(response: Response<ProxyBody<Full<Bytes>>>) -> String {
     let bytes = response.into_body().collect().await.unwrap().to_bytes();
     String::from_utf8(bytes.to_vec()).unwrap()
 }
