@@ -104,6 +104,35 @@ impl Claim {
     }
 }
 
+/// A claim that lives in an open transaction and nowhere else (design 4, one transaction): nobody sees it before the
+/// commit, which also makes it complete. So there is no lease, nothing to renew, and nothing to release: a transaction
+/// that does not commit leaves no claim behind.
+#[derive(Debug)]
+#[must_use = "the transaction holds the key until it ends"]
+pub struct Opened {
+    opening: Write,
+}
+
+impl Opened {
+    /// The claim that `opening` would win. `None` when the write does not open one. Only a transaction that holds the
+    /// address's lock, or its row, may say that the expectation of `opening` holds.
+    pub fn of(opening: Write) -> Option<Opened> {
+        let open = opening.opens_claim() && matches!(opening.next.state, State::InFlight { .. });
+        open.then_some(Opened { opening })
+    }
+
+    /// Guards the completing write.
+    pub fn attempt(&self) -> AttemptId {
+        self.opening.next.attempt
+    }
+
+    /// The one write of this claim: from what the opening expected straight to the completed record.
+    pub fn complete(self, outcome: Outcome, times: Times, resource: Option<ResourceId>, now: Wall) -> Write {
+        let Write { expect, next } = self.opening;
+        Write { expect, next: Record { state: completed(outcome, times, resource, now), ..next } }
+    }
+}
+
 /// The right to settle an uncertain record with evidence from elsewhere (a probe, a person), but not to run it. Guarded
 /// by the original attempt, which may still settle it too: whoever comes first with a completed answer wins (protocol 9).
 #[derive(Debug)]

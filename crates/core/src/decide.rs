@@ -156,6 +156,18 @@ pub fn decide(
     }
 }
 
+/// Decides about an address whose lock another transaction holds while nothing committed says more: its claim is
+/// invisible, so a mismatch shows only once it has committed (protocol 12), and there is no name to poll it by.
+pub fn locked(policy: &InFlight) -> Decision {
+    match policy.answer {
+        InFlightAnswer::Wait { at_most } => Decision::Wait(at_most),
+        // `check` refuses a 202 for endpoints that complete in one transaction.
+        InFlightAnswer::Refuse | InFlightAnswer::AcceptPreferred | InFlightAnswer::AcceptAlways => {
+            Decision::Refuse(Refusal::after(Code::KeyInFlight, policy.retry_after))
+        }
+    }
+}
+
 fn in_flight(record: &Record, asked: &Asked<'_>, policy: &InFlight) -> Decision {
     let accept = Decision::Accept { status_id: record.status_id, retry_after: policy.retry_after };
     match policy.answer {

@@ -20,6 +20,7 @@ mod error;
 pub mod memory;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+pub mod transactional;
 
 use std::{future::Future, pin::Pin};
 
