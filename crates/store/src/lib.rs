@@ -18,6 +18,8 @@ pub mod conformance;
 mod error;
 #[cfg(feature = "memory")]
 pub mod memory;
+#[cfg(feature = "sql")]
+pub mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod transactional;
