@@ -148,8 +148,9 @@ impl Report {
             }
         };
         let shortfall = |one: &Shortfall| {
+            let endpoints: Vec<&str> = one.endpoints.iter().map(AsRef::as_ref).collect();
             json!({
-                "severity": one.severity.to_string(), "rule": one.rule, "endpoints": one.endpoints,
+                "severity": one.severity.to_string(), "rule": one.rule, "endpoints": endpoints,
                 "line": one.line, "message": one.message, "help": one.help,
             })
         };

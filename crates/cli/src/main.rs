@@ -22,6 +22,11 @@ use clap::{Parser, Subcommand};
 /// Start with `retrysafe serve`: without an --upstream it brings a sample shop to try it on.
 ///
 /// Exit codes: 0 done, 1 a failure while running, 2 wrong usage or a contract that cannot be kept.
+/// Each request makes and drops a few dozen small values, often on different threads; the system's allocator locks for that
+/// and grows a page at a time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Parser)]
 #[command(name = "retrysafe", version, propagate_version = true)]
 struct Cli {

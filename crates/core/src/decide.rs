@@ -18,7 +18,10 @@
 //! }
 //! ```
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use crate::{
     codes::Code,
@@ -44,7 +47,7 @@ pub struct Asked<'a> {
 #[derive(Clone, Debug)]
 pub struct Rules<'a> {
     /// Name of the endpoint, for the record.
-    pub endpoint: &'a str,
+    pub endpoint: &'a Arc<str>,
     /// Version of the contract, for the record.
     pub contract_version: u32,
     /// Recovery class of new claims. Takeovers obey the record's own (protocol 8).
@@ -201,7 +204,7 @@ fn claim(
             fingerprint: asked.fingerprint,
             recovery: rules.recovery,
             contract_version: rules.contract_version,
-            endpoint: rules.endpoint.into(),
+            endpoint: Arc::clone(rules.endpoint),
             opened_at: now,
             state,
         },
@@ -249,8 +252,9 @@ pub fn example() -> (Asked<'static>, Rules<'static>, Fresh, Wall) {
         verify: &|_| Match::Same,
         prefers_async: false,
     };
+    static ENDPOINT: LazyLock<Arc<str>> = LazyLock::new(|| "POST /orders".into());
     let rules = Rules {
-        endpoint: "POST /orders",
+        endpoint: &ENDPOINT,
         contract_version: 1,
         recovery: RecoveryClass::Outside,
         lease: Duration::from_secs(30),

@@ -34,7 +34,7 @@ pub struct Record {
     /// Version of the contract under which the claim was made (protocol 8).
     pub contract_version: u32,
     /// Method and path template of the endpoint, for people and metrics: `POST /orders`.
-    pub endpoint: Box<str>,
+    pub endpoint: Arc<str>,
     /// When the first claim of this record was made.
     pub opened_at: Wall,
     /// Where the request is.

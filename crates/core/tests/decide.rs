@@ -3,7 +3,10 @@
 
 mod cases;
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use cases::*;
 use proptest::prelude::*;
@@ -59,6 +62,7 @@ fn says(decision: &Decision) -> Says {
     }
 }
 
+static ENDPOINT: LazyLock<Arc<str>> = LazyLock::new(|| "POST /orders".into());
 const REFUSE: InFlightAnswer = InFlightAnswer::Refuse;
 const WAIT: InFlightAnswer = InFlightAnswer::Wait { at_most: Duration::from_secs(4) };
 const PREFERRED: InFlightAnswer = InFlightAnswer::AcceptPreferred;
@@ -82,7 +86,7 @@ fn asked_at(seen: Option<&Record>, asking: Asking, now: Wall) -> Decision {
     let asked = Asked { fingerprint: fingerprint(9), verify: &verify, prefers_async: asking.prefers_async };
     let in_flight = InFlight { answer: asking.answer, retry_after: Duration::from_secs(2) };
     let rules = Rules {
-        endpoint: "POST /orders",
+        endpoint: &ENDPOINT,
         contract_version: 4,
         recovery: asking.recovery,
         lease: LEASE,

@@ -35,6 +35,10 @@ use clap::{Args, Parser, Subcommand};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
+/// The one of the `retrysafe` binary, so that the bench's services, bare and guarded, allocate as it does.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Parser)]
 #[command(name = "proofs", about = "Reproduces every claim of the project and prints its figure")]
 struct Cli {

@@ -55,13 +55,21 @@ impl ConnectionOptions {
     }
 }
 
-/// The outcome of a response whose body is at hand.
+/// A body shorter than this is copied for the record: the buffer that it came in can be much longer, and would stay in memory
+/// as long as a store in memory keeps the record.
+const COPIED_BODY_BYTES: usize = 16 * 1024;
+
+/// The outcome of a response whose body is at hand. It shares no buffer with anybody.
 pub(crate) fn outcome(
     parts: &http::response::Parts,
-    body: Bytes,
+    body: &Bytes,
     trailers: Option<&HeaderMap>,
     rules: &StoredHeaders,
 ) -> Outcome {
+    let body = match body.len() < COPIED_BODY_BYTES {
+        true => Bytes::copy_from_slice(body),
+        false => body.clone(),
+    };
     Outcome {
         trailers: trailers.map(|map| pairs(map, rules)).unwrap_or_default(),
         ..head(parts, OutcomeBody::Kept(body), rules)
@@ -132,7 +140,7 @@ mod tests {
     }
 
     fn kept(lines: &[(&str, &[u8])], rules: &StoredHeaders) -> Vec<(String, Vec<u8>)> {
-        let outcome = outcome(&parts(lines), Bytes::new(), None, rules);
+        let outcome = outcome(&parts(lines), &Bytes::new(), None, rules);
         outcome.headers.into_iter().map(|pair| (pair.name.to_string(), pair.value.to_vec())).collect()
     }
 
@@ -172,7 +180,7 @@ mod tests {
     fn s7_s10_status_location_and_binary_bytes_come_back_as_they_were() {
         let binary = Bytes::from((0..=255).collect::<Vec<u8>>());
         let parts = parts(&[("location", b"/orders/1"), ("etag", b"\"v1\""), ("content-encoding", b"gzip")]);
-        let stored = outcome(&parts, binary.clone(), None, &StoredHeaders::default());
+        let stored = outcome(&parts, &binary, None, &StoredHeaders::default());
         let response = replay(&stored, None).unwrap();
         assert_eq!(response.status(), 201);
         assert_eq!(response.headers(), &parts.headers);

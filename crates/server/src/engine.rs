@@ -443,7 +443,7 @@ struct Pool {
     used: usize,
 }
 
-const POOL_BYTES: usize = 1024;
+const POOL_BYTES: usize = 4096;
 
 impl Pool {
     fn draw(&mut self) -> Result<u128, StoreError> {

@@ -49,7 +49,7 @@ impl Guard {
         };
         let (settling, live) = match (settlement, ran) {
             (Settlement::Store { replay }, Ran::Answered { parts, body, trailers }) => {
-                let outcome = answer::outcome(&parts, body.clone(), trailers.as_ref(), &endpoint.headers);
+                let outcome = answer::outcome(&parts, &body, trailers.as_ref(), &endpoint.headers);
                 let (times, resource) = times(endpoint, replay, &outcome);
                 let live = Response::from_parts(parts, Body::full_with_trailers(body, trailers));
                 (claim.complete(outcome, times, resource, now), Some(live))

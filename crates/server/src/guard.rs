@@ -1,10 +1,17 @@
 //! One keyed request from claim to answer.
 //!
-//! Everything from the claim on runs in a task of its own that nobody can cancel: a client that disconnects, a timeout
-//! layer outside or a stream reset drops only the *wait* for the answer (D1, D2). A request that was dropped between its
+//! From the claim on nobody can cancel: what does not end at its first poll runs in a task of its own, and a client that
+//! disconnects, a timeout layer outside or a stream reset drops only the *wait* for the answer (D1, D2). A request that was dropped between its
 //! effect and its record is how retries run twice.
 
-use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -64,7 +71,7 @@ pub enum Disposition {
 /// Everything the layer shares between requests.
 pub(crate) struct Guard {
     pub(crate) engine: Engine,
-    pub(crate) plans: HashMap<Box<str>, Arc<Plan>>,
+    pub(crate) plans: HashMap<Arc<str>, Arc<Plan>>,
     pub(crate) keys: FingerprintKeys,
     pub(crate) place: Place,
     pub(crate) respond: Responder,
@@ -129,11 +136,17 @@ impl Guard {
         let span = tracing::Span::current();
         // Boxed before anything wraps it: the wrappers would each copy some kilobytes.
         let task = Box::pin(async move { guard.claim_and_run(job, work).await });
-        let task = tracing::Instrument::instrument(task, span);
-        match tokio::time::timeout(patience, self.tasks.spawn(task)).await {
+        let mut task = Box::pin(self.tasks.track_future(tracing::Instrument::instrument(task, span)));
+        // Only a bug in this layer can panic here: handlers are caught inside. Whatever happened is not known.
+        let broken = || self.refuse(Refusal::of(Code::OutcomeUnknown));
+        match poll_once(task.as_mut()) {
+            Ok(Poll::Ready(response)) => return response,
+            Ok(Poll::Pending) => {}
+            Err(Panicked) => return broken(),
+        }
+        match tokio::time::timeout(patience, tokio::spawn(task)).await {
             Ok(Ok(response)) => response,
-            // Only a bug in this layer can panic here: handlers are caught inside. Whatever happened is not known.
-            Ok(Err(_)) => self.refuse(Refusal::of(Code::OutcomeUnknown)),
+            Ok(Err(_)) => broken(),
             // A handler that hangs: it goes on, and its caller is told what every other caller is told. Once the lease
             // has ended too, the next attempt learns what the record has become.
             Err(_) => self.refuse(Refusal::after(Code::KeyInFlight, retry_after)),
@@ -246,6 +259,16 @@ impl Guard {
         self.respond.refusal(refusal)
     }
 }
+
+/// The first poll of a task, before it is one. Nobody can cancel in the middle of a poll, so what ends in it (a replay, a
+/// conflict, a handler that awaits nothing) needs no task of its own, and that saves a third of what the layer costs. What
+/// does not end is spawned, and polled there at once: no wake-up is lost with the waker that does nothing.
+fn poll_once<F: Future>(task: Pin<&mut F>) -> Result<Poll<F::Output>, Panicked> {
+    let mut context = Context::from_waker(Waker::noop());
+    catch_unwind(AssertUnwindSafe(|| task.poll(&mut context))).map_err(|_| Panicked)
+}
+
+struct Panicked;
 
 impl Job {
     fn input<'a>(&'a self, selected: &'a [(&'a str, &'a [u8])]) -> FingerprintInput<'a> {

@@ -90,7 +90,7 @@ impl Guard {
         let Ok(now) = self.engine.store.now() else { return unknown() };
         let settling = match found {
             crate::probe::Found::Done(parts, body) => {
-                let outcome = answer::outcome(&parts, body, None, &plan.endpoint.headers);
+                let outcome = answer::outcome(&parts, &body, None, &plan.endpoint.headers);
                 let (times, _) = times(&plan.endpoint, plan.endpoint.windows.replay, &outcome);
                 unsettled.complete(outcome, times, now)
             }

@@ -153,7 +153,7 @@ impl Filter {
 
     pub(crate) fn allows_record(&self, record: &Record) -> bool {
         self.state.is_none_or(|state| state == StateName::of(&record.state))
-            && self.endpoint.as_ref().is_none_or(|endpoint| *endpoint == record.endpoint)
+            && self.endpoint.as_ref().is_none_or(|endpoint| **endpoint == *record.endpoint)
     }
 }
 

@@ -22,7 +22,7 @@ mod effects;
 mod exposure;
 mod times;
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use super::model::{Contract, Endpoint, KeyUse};
 use crate::policy::Place;
@@ -97,7 +97,7 @@ pub struct Shortfall {
     /// The rule's stable name.
     pub rule: &'static str,
     /// Endpoints it is about, in the file's order; empty: the contract as a whole.
-    pub endpoints: Vec<Box<str>>,
+    pub endpoints: Vec<Arc<str>>,
     /// Line of the first of them in the file.
     pub line: Option<usize>,
     /// What falls short, with its numbers.

@@ -4,7 +4,7 @@
 //! settings are resolved when the contract is read: an [`Endpoint`] carries its own copy of every policy, so that no code
 //! asks "the endpoint's, or else the top level's?".
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use ipnet::IpNet;
 
@@ -60,7 +60,7 @@ pub struct Endpoint {
     /// Path template in `matchit` syntax: `/orders/{id}`.
     pub path: String,
     /// `POST /orders/{id}`: what records and metrics call it.
-    pub name: Box<str>,
+    pub name: Arc<str>,
     /// Whether it takes a key.
     pub key: KeyUse,
     /// Where the key is and what it may look like.

@@ -207,12 +207,25 @@ fn resource_entry(
     (address.namespace().clone(), address.account().clone(), resource.0.clone(), slot)
 }
 
-/// `record` without a hold on buffers of others: the bytes of its answer in one buffer of its own.
+/// `record` without a hold on buffers of others: the bytes of its answer in one buffer of its own. An answer that shares
+/// nothing is taken as it is.
 fn compact(mut record: Record) -> Record {
-    if let State::Completed { outcome, .. } = &mut record.state {
+    if let State::Completed { outcome, .. } = &mut record.state
+        && shares_a_buffer(outcome)
+    {
         *outcome = Arc::new(compact_outcome(outcome));
     }
     record
+}
+
+fn shares_a_buffer(outcome: &Outcome) -> bool {
+    let mut lines = outcome.headers.iter().chain(&outcome.trailers);
+    let body = match &outcome.body {
+        Body::Kept(body) => body.len() < COPIED_BODY_BYTES && !body.is_unique(),
+        Body::NotKept(_) => false,
+    };
+    // A static value has no buffer, and says that it is not unique.
+    body || lines.any(|line| !line.value.is_unique() && !line.value.is_empty())
 }
 
 fn compact_outcome(outcome: &Outcome) -> Outcome {

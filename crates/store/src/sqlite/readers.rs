@@ -10,6 +10,7 @@ use std::sync::{
 };
 
 use bytes::Bytes;
+use metrics::{Counter, counter};
 use retrysafe_core::{
     address::{Account, Address, Key, Namespace},
     ids::StatusId,
@@ -51,6 +52,7 @@ const BY_STATE: &str = "
 pub(super) struct Readers {
     connections: Vec<Mutex<Connection>>,
     last: AtomicUsize,
+    unreadable: Counter,
 }
 
 impl Readers {
@@ -60,7 +62,11 @@ impl Readers {
             schema::prepare_reader(&connection, &options.path)?;
             Ok(Mutex::new(connection))
         });
-        Ok(Self { connections: connections.collect::<Result<_, OpenError>>()?, last: AtomicUsize::new(0) })
+        Ok(Self {
+            connections: connections.collect::<Result<_, OpenError>>()?,
+            last: AtomicUsize::new(0),
+            unreadable: counter!("retrysafe_store_unreadable_total"),
+        })
     }
 
     pub(super) fn load(&self, address: &Address) -> Result<Option<Record>, StoreError> {
@@ -75,6 +81,8 @@ impl Readers {
         data.map(|data| codec::decode(&Bytes::from(data))).transpose()
     }
 
+    /// Passes over what cannot be read: one damaged record must not keep all others from being looked after. It stays
+    /// where it is, and whoever asks for its key is told that nobody knows.
     pub(super) fn due(
         &self,
         due: Due,
@@ -85,19 +93,39 @@ impl Readers {
             Due::LeaseEnded => StateName::InFlight,
             Due::Reapable => StateName::Completed,
         };
-        let rows = self
-            .connection()
+        let mut passed_over = 0;
+        loop {
+            let rows = self.due_rows(state, now, limit, passed_over)?;
+            let (found, last) = (rows.len(), rows.len() < limit);
+            let readable: Vec<_> = rows.into_iter().filter_map(|row| row.decode().ok()).collect();
+            passed_over += found - readable.len();
+            if last || !readable.is_empty() {
+                if passed_over > 0 {
+                    tracing::error!(records = passed_over, "due records cannot be read and are passed over");
+                    self.unreadable.increment(passed_over as u64);
+                }
+                return Ok(readable);
+            }
+        }
+    }
+
+    fn due_rows(
+        &self,
+        state: StateName,
+        now: Wall,
+        limit: usize,
+        offset: usize,
+    ) -> Result<Vec<Found>, StoreError> {
+        self.connection()
             .prepare_cached(
                 "SELECT namespace, account, key, data FROM record WHERE state = ?1 AND due <= ?2
-                 ORDER BY due LIMIT ?3",
+                 ORDER BY due LIMIT ?3 OFFSET ?4",
             )
             .and_then(|mut statement| {
-                let rows = statement
-                    .query_map(params![state_number(state), now.unix_ms(), sql_limit(limit)], Found::of)?;
-                rows.collect::<Result<Vec<_>, _>>()
+                let bounds = params![state_number(state), now.unix_ms(), sql_limit(limit), sql_limit(offset)];
+                statement.query_map(bounds, Found::of)?.collect::<Result<Vec<_>, _>>()
             })
-            .map_err(failed(READING))?;
-        rows.into_iter().map(Found::decode).collect()
+            .map_err(failed(READING))
     }
 
     pub(super) fn locate(

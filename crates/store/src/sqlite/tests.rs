@@ -55,6 +55,29 @@ async fn sqlite_passes_the_conformance_suite() {
     conformance::run(Folder::new).await;
 }
 
+/// Damaged records are due for ever, and stand in front of all that come after them.
+#[tokio::test]
+async fn records_that_cannot_be_read_do_not_keep_upkeep_from_the_others() {
+    let folder = Folder::new();
+    let clock = ManualClock::at(START);
+    let store = folder.store_with(&clock);
+    for number in 0..6 {
+        claim(&store, &address(&format!("k{number}")), number + 1).await;
+        clock.advance(Duration::from_secs(1));
+    }
+    clock.advance(Duration::from_secs(24 * 3600));
+    let damaged = Connection::open(folder.path()).unwrap();
+    let rows =
+        damaged.execute("UPDATE record SET data = x'01ff' WHERE key IN (x'6b30', x'6b31', x'6b32')", []);
+    assert_eq!(rows.unwrap(), 3);
+
+    let due = store.due(Due::LeaseEnded, store.now().unwrap(), 2).await.unwrap();
+    let keys: Vec<_> = due.iter().map(|(address, _)| address.key().as_str()).collect();
+    assert_eq!(keys, ["k3"], "the first pages hold nothing that can be read, the next one does");
+    let error = store.load(&address("k0")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "and nobody guesses what became of it");
+}
+
 #[test]
 fn opening_says_what_is_wrong_with_the_place_and_leaves_it_alone() {
     let folder = Folder::new();
