@@ -19,6 +19,8 @@ mod error;
 #[cfg(feature = "memory")]
 pub mod memory;
 #[cfg(feature = "sql")]
+pub mod postgres;
+#[cfg(feature = "sql")]
 pub mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

@@ -37,9 +37,9 @@ pub trait Connection: Send + Sized + 'static {
     /// The library's own connection.
     fn handle(&mut self) -> &mut Self::Handle;
 
-    /// Gives the connection up in whatever state it is: an open transaction is rolled back before anybody else uses the
-    /// connection, or the connection is closed. Does not wait.
-    fn abandon(self);
+    /// Makes the connection safe to drop in whatever state it is: an open transaction is rolled back before anybody else
+    /// uses the connection, or the connection is closed. Does not wait. Harmless where no transaction is open.
+    fn abandon(&mut self);
 
     /// Closes the connection, without waiting: nobody knows what the server is doing on it.
     fn discard(self);

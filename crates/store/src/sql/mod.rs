@@ -7,7 +7,9 @@
 //! There are three types of values on purpose: everything that needs more is encoded in bytes, where no collation, time
 //! zone or locale of the database can touch it (F16).
 
+pub(crate) mod clock;
 mod driver;
+pub(crate) mod row;
 mod value;
 
 pub use driver::{Connection, Driver, Failure, FailureKind, Ran, ServerCode};

@@ -1,0 +1,156 @@
+//! Finding records other than by address.
+
+use retrysafe_core::{
+    address::{Account, Address, Key, Namespace},
+    ids::StatusId,
+    record::{Record, ResourceId},
+    time::Wall,
+};
+
+use super::{fault::Does, inner::Inner};
+use crate::{
+    Census, Due, Filter, StateName, StoreError,
+    sql::{
+        Driver, Statement, Value,
+        row::{Row, address_values, corrupt, state_number},
+    },
+};
+
+/// Rows that are looked at in one go for a page of a list: a filter by endpoint is applied here, since the endpoint is
+/// in the record.
+const STRIDE: usize = 256;
+
+/// Completed records are counted one by one up to here; beyond, the number is the one the last vacuum left.
+const COUNTED_MAX: i64 = 10_000;
+
+impl<D: Driver> Inner<D> {
+    pub(super) async fn due(
+        &self,
+        due: Due,
+        now: Wall,
+        limit: usize,
+    ) -> Result<Vec<(Address, Record)>, StoreError> {
+        let state = match due {
+            Due::LeaseEnded => StateName::InFlight,
+            Due::Reapable => StateName::Completed,
+        };
+        let values = vec![state_number(state).into(), now.unix_ms().into(), bounded(limit).into()];
+        self.records(Statement::new(&self.texts.due, values), "looking for what is due").await
+    }
+
+    pub(super) async fn reap(&self, now: Wall, limit: usize) -> Result<usize, StoreError> {
+        let values = vec![now.unix_ms().into(), bounded(limit).into()];
+        let rows = self.one(Statement::new(&self.texts.reap, values), "reaping records", Does::Write).await?;
+        Ok(usize::try_from(rows.affected).unwrap_or(usize::MAX))
+    }
+
+    pub(super) async fn locate(
+        &self,
+        namespace: &Namespace,
+        status: StatusId,
+    ) -> Result<Option<Address>, StoreError> {
+        let values =
+            vec![Value::bytes(&status.as_u128().to_be_bytes()), Value::bytes(namespace.as_str().as_bytes())];
+        let rows =
+            self.one(Statement::new(&self.texts.locate, values), "locating a status id", Does::Read).await?;
+        let Some([account, key]) = rows.rows.first().map(Vec::as_slice) else { return Ok(None) };
+        let namespace = Value::bytes(namespace.as_str().as_bytes());
+        address(&namespace, account, key).map(Some)
+    }
+
+    pub(super) async fn end_resource(
+        &self,
+        namespace: &Namespace,
+        account: &Account,
+        resource: &ResourceId,
+        expires_at: Wall,
+    ) -> Result<usize, StoreError> {
+        let values = vec![
+            Value::bytes(namespace.as_str().as_bytes()),
+            Value::bytes(account.as_str().as_bytes()),
+            Value::bytes(resource.0.as_bytes()),
+            expires_at.unix_ms().into(),
+        ];
+        let statement = Statement::new(&self.texts.end_resource, values);
+        let rows = self.one(statement, "ending a resource's windows", Does::Write).await?;
+        Ok(usize::try_from(rows.affected).unwrap_or(usize::MAX))
+    }
+
+    pub(super) async fn list(
+        &self,
+        filter: &Filter,
+        cursor: Option<&Address>,
+        limit: usize,
+    ) -> Result<Vec<(Address, Record)>, StoreError> {
+        let stride = if filter.endpoint.is_some() { limit.max(STRIDE) } else { limit };
+        let bytes = |text: &str| Value::bytes(text.as_bytes());
+        let mut cursor = cursor.cloned();
+        let mut found = Vec::new();
+        loop {
+            let mut values = match &cursor {
+                Some(cursor) => Vec::from(address_values(cursor)),
+                None => vec![Value::Null, Value::Null, Value::Null],
+            };
+            values.push(filter.namespace.as_ref().map(|namespace| bytes(namespace.as_str())).into());
+            values.push(filter.account.as_ref().map(|account| bytes(account.as_str())).into());
+            values.push(filter.state.map(state_number).into());
+            values.push(bounded(stride).into());
+            let page = self.records(Statement::new(&self.texts.list, values), "listing records").await?;
+            let more = page.len() == stride;
+            cursor = page.last().map(|(address, _)| address.clone());
+            found.extend(page.into_iter().filter(|(_, record)| filter.allows_record(record)));
+            if found.len() >= limit || !more {
+                found.truncate(limit);
+                return Ok(found);
+            }
+        }
+    }
+
+    pub(super) async fn census(&self) -> Result<Census, StoreError> {
+        let statement = Statement::new(&self.texts.census, vec![COUNTED_MAX.into()]);
+        let rows = self.one(statement, "counting records", Does::Read).await?;
+        let count = |at| rows.only(at).and_then(Value::int).ok_or_else(corrupt);
+        let (in_flight, uncertain, counted, all) = (count(0)?, count(1)?, count(2)?, count(3)?);
+        let completed =
+            if counted < COUNTED_MAX { counted } else { (all - in_flight - uncertain).max(counted) };
+        Ok(Census {
+            in_flight: in_flight.cast_unsigned(),
+            uncertain: uncertain.cast_unsigned(),
+            completed: completed.cast_unsigned(),
+        })
+    }
+
+    /// Rows of an address and a record.
+    async fn records(
+        &self,
+        statement: Statement,
+        doing: &'static str,
+    ) -> Result<Vec<(Address, Record)>, StoreError> {
+        let rows = self.one(statement, doing, Does::Read).await?;
+        let mut found = Vec::with_capacity(rows.rows.len());
+        for columns in &rows.rows {
+            let [namespace, account, key, rest @ ..] = columns.as_slice() else { return Err(corrupt()) };
+            let row = Row::of(rest).ok_or_else(corrupt)?;
+            found.push((address(namespace, account, key)?, self.whole(row).await?));
+        }
+        Ok(found)
+    }
+}
+
+fn bounded(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+fn address(namespace: &Value, account: &Value, key: &Value) -> Result<Address, StoreError> {
+    fn text(value: &Value) -> Option<&str> {
+        std::str::from_utf8(value.as_bytes()?).ok()
+    }
+    let parts = || {
+        Some(Address::new(
+            Namespace::new(text(namespace)?).ok()?,
+            Account::from_stored(text(account)?).ok()?,
+            Key::trusted(text(key)?).ok()?,
+        ))
+    };
+    parts().ok_or_else(corrupt)
+}

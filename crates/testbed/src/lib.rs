@@ -1,0 +1,21 @@
+//! Servers for tests.
+//!
+//! Two kinds: a **shared** server, which is found (an environment variable names it, or the usual port answers) or started
+//! for the length of the test process, and on which tests only make databases of their own; and a **throwaway** one, which a
+//! test starts, breaks and kills. Programs that are missing are installed from Debian with `apt-get`, and a test that cannot
+//! have its server fails with what was tried. Nothing is skipped.
+//!
+//! | module | variable | default |
+//! |---|---|---|
+//! | [`postgres`] | `RETRYSAFE_TEST_POSTGRES` | `postgres://postgres@127.0.0.1:5432` |
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot have its server says so by panicking"
+)]
+
+pub mod pgbouncer;
+pub mod postgres;
+mod tools;

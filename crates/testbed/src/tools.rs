@@ -1,0 +1,153 @@
+//! Finding programs, ports and users.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    net::TcpListener,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{Mutex, PoisonError, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How long a server may take to start or to stop.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const POLL: Duration = Duration::from_millis(20);
+
+/// A port that was free a moment ago.
+pub(crate) fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port on 127.0.0.1");
+    listener.local_addr().expect("a bound address").port()
+}
+
+/// The folder of a program: on the path, in one of `folders`, or installed with the Debian package `package`.
+pub(crate) fn find(program: &str, folders: &[&str], package: &str) -> PathBuf {
+    static INSTALLING: Mutex<()> = Mutex::new(());
+    if let Some(found) = look(program, folders) {
+        return found;
+    }
+    let _one_at_a_time = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(found) = look(program, folders) {
+        return found;
+    }
+    eprintln!("{program} is missing: apt-get install {package}");
+    for arguments in [&["update", "-q"][..], &["install", "-y", "-q", "--no-install-recommends", package]] {
+        let ended = Command::new("apt-get")
+            .args(arguments)
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .stdout(Stdio::null())
+            .status();
+        if !ended.as_ref().is_ok_and(std::process::ExitStatus::success) {
+            eprintln!("apt-get {arguments:?}: {ended:?}");
+        }
+    }
+    look(program, folders).unwrap_or_else(|| {
+        panic!("{program} is needed and not here, and `apt-get install {package}` did not bring it; install it by hand")
+    })
+}
+
+fn look(program: &str, folders: &[&str]) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut places: Vec<PathBuf> = folders.iter().flat_map(|folder| versions(Path::new(folder))).collect();
+    places.extend(std::env::split_paths(&path));
+    places.into_iter().find(|place| place.join(program).is_file())
+}
+
+/// `/usr/lib/postgresql/*/bin`: the latest version first.
+fn versions(pattern: &Path) -> Vec<PathBuf> {
+    let text = pattern.to_string_lossy();
+    let Some((before, after)) = text.split_once("/*/") else { return vec![pattern.to_owned()] };
+    let mut found: Vec<PathBuf> = fs::read_dir(before)
+        .map(|entries| entries.flatten().map(|entry| entry.path().join(after)).collect())
+        .unwrap_or_default();
+    found.sort();
+    found.reverse();
+    found
+}
+
+/// The user that servers run as, since most refuse to run as root; `None` where we are not root.
+pub(crate) fn unprivileged(preferred: &str) -> Option<(u32, u32)> {
+    let root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
+    if !root {
+        return None;
+    }
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let ids = |name: &str| {
+        let line = passwd.lines().find(|line| line.split(':').next() == Some(name))?;
+        let mut fields = line.split(':').skip(2);
+        Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+    };
+    ids(preferred).or_else(|| ids("nobody"))
+}
+
+/// A command as that user, ended with this process.
+pub(crate) fn command_as(user: Option<(u32, u32)>, program: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    if let Some((uid, gid)) = user {
+        command.args(["--reuid", &uid.to_string(), "--regid", &gid.to_string(), "--clear-groups"]);
+    }
+    command.args(["--pdeathsig", "KILL"]).arg(program);
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Starts a child that ends when this *process* ends. The signal comes when the thread that started the child ends, and the
+/// threads of tests are short, so one thread starts all of them and stays.
+pub(crate) fn spawn(command: Command) -> Child {
+    type Job = (Command, mpsc::Sender<std::io::Result<Child>>);
+    static NURSE: Mutex<Option<mpsc::Sender<Job>>> = Mutex::new(None);
+    let mut nurse = NURSE.lock().unwrap_or_else(PoisonError::into_inner);
+    let jobs = nurse.get_or_insert_with(|| {
+        let (jobs, waiting) = mpsc::channel::<Job>();
+        thread::spawn(move || {
+            for (mut command, answer) in waiting {
+                let _ = answer.send(command.spawn());
+            }
+        });
+        jobs
+    });
+    let what = format!("{command:?}");
+    let (answer, child) = mpsc::channel();
+    jobs.send((command, answer)).expect("the thread that starts servers");
+    child.recv().expect("an answer").unwrap_or_else(|error| panic!("{what} does not start: {error}"))
+}
+
+/// Runs a command to its end.
+pub(crate) fn run(mut command: Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?} does not start: {error}"));
+    if !output.status.success() {
+        panic!(
+            "{command:?} failed: {}\n{}{}",
+            output.status,
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Waits until `there` is true.
+pub(crate) fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !there() {
+        assert!(started.elapsed() < PATIENCE, "{what} did not happen within {PATIENCE:?}");
+        thread::sleep(POLL);
+    }
+}
+
+/// Gives a file or folder to a user.
+pub(crate) fn give(path: &Path, user: Option<(u32, u32)>) {
+    if let Some((uid, gid)) = user {
+        std::os::unix::fs::chown(path, Some(uid), Some(gid)).expect("chown of an own folder");
+    }
+}
+
+/// Sends a signal to one process.
+pub(crate) fn signal(name: &str, pid: u32) {
+    let mut command = Command::new("kill");
+    command.args([OsStr::new("-s"), OsStr::new(name), OsStr::new(&pid.to_string())]);
+    run(command);
+}
