@@ -42,6 +42,13 @@ pub fn shared() -> &'static str {
     })
 }
 
+/// Host and port of an address.
+pub fn host_and_port(address: &str) -> (String, u16) {
+    let place = address.rsplit(['@', '/']).next().unwrap_or(address);
+    let (host, port) = place.rsplit_once(':').unwrap_or((place, "5432"));
+    (host.to_owned(), port.parse().unwrap_or_else(|_| panic!("{address} has no port")))
+}
+
 fn answers(address: &str) -> bool {
     let mut psql = psql(address, "postgres");
     psql.args(["-c", "SELECT 1"]).stdout(Stdio::null()).stderr(Stdio::null());
@@ -83,6 +90,11 @@ impl Database {
     /// Its address, for clients.
     pub fn url(&self) -> String {
         format!("{}/{}", self.address, self.name)
+    }
+
+    /// Its address through something that stands in front of its server.
+    pub fn url_at(&self, address: &str) -> String {
+        format!("{address}/{}", self.name)
     }
 
     /// Its name.

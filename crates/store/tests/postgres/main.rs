@@ -2,7 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod clock;
 mod conformance;
+mod cut;
+mod lost;
+mod pooler;
 mod samples;
 mod support;
 mod transactions;
+mod upkeep;
