@@ -15,6 +15,7 @@ pub mod clock;
 pub mod codec;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod doctor;
 mod error;
 #[cfg(feature = "memory")]
 pub mod memory;

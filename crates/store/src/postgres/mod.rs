@@ -41,7 +41,10 @@ use crate::{
 use inner::Inner;
 use upkeep::Upkeep;
 
+#[cfg(feature = "postgres")]
+mod address;
 mod calls;
+mod doctor;
 #[cfg(feature = "postgres")]
 mod driver;
 mod fault;
@@ -49,6 +52,7 @@ mod find;
 mod inner;
 mod options;
 mod schema;
+mod settings;
 mod settle;
 mod texts;
 mod transaction;
@@ -57,6 +61,9 @@ mod verbs;
 #[cfg(feature = "postgres")]
 mod wire;
 
+#[cfg(feature = "postgres")]
+pub use address::{AddressFault, StoreAddress};
+pub use doctor::doctor;
 #[cfg(feature = "postgres")]
 pub use driver::{Handle, Mode, PoolOptions, Pooled, TokioPostgres};
 pub use fault::OpenError;

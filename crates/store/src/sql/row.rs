@@ -222,3 +222,76 @@ pub(crate) fn address_values(address: &Address) -> [Value; 3] {
 pub(crate) fn day_of(at: Wall) -> i64 {
     at.unix_ms().div_euclid(MS_A_DAY)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use retrysafe_core::ids::AttemptId;
+
+    use super::*;
+    use crate::conformance::samples::{START, done, done_with, held, uncertain};
+
+    /// What the condition in the statements says of a row.
+    fn allows(guard: Guard, columns: &Columns, by_due: bool) -> bool {
+        let time = if by_due || columns.state == IN_FLIGHT { &columns.due_ms } else { &columns.expires_ms };
+        columns.attempt.as_bytes().map(|bytes| &bytes[..]) == Some(&guard.attempt.to_be_bytes())
+            && (guard.lowest..=guard.highest).contains(&columns.state)
+            && guard.not_after_ms.is_none_or(|by| time.int().is_some_and(|time| time <= by))
+    }
+
+    #[test]
+    fn protocol_6_the_condition_of_the_statements_is_the_one_of_core() {
+        let days = |days: u64| START.plus(Duration::from_secs(days * 86_400));
+        let records = [held(1), uncertain(&held(1)), done(&held(1)), held(2), done(&held(2))];
+        let times = [START, START.plus(Duration::from_secs(30)), days(1), days(3), days(9)];
+        let attempt = AttemptId::new(1);
+        for record in &records {
+            let columns = Columns::of(record).unwrap();
+            let mut expects = vec![Expect::Attempt(attempt), Expect::Holding(attempt)];
+            let mut removals = vec![RemoveIf::Attempt(attempt)];
+            for time in times {
+                expects.push(Expect::Takeover { attempt, expired_by: time });
+                expects.push(Expect::Expired { attempt, expired_by: time });
+                removals.push(RemoveIf::Reapable { attempt, by: time });
+            }
+            for expect in expects {
+                let guard = Guard::of(expect).unwrap();
+                assert_eq!(
+                    allows(guard, &columns, false),
+                    expect.allows(Some(record)),
+                    "{expect:?} {record:?}"
+                );
+            }
+            for removal in removals {
+                let guard = Guard::of_removal(removal);
+                assert_eq!(allows(guard, &columns, true), removal.allows(record), "{removal:?} {record:?}");
+            }
+        }
+        assert_eq!(Guard::of(Expect::Absent), None);
+    }
+
+    #[test]
+    fn a_record_is_put_together_again_wherever_its_body_is() {
+        for length in [0, 10, INLINE_MAX_BYTES / 2, INLINE_MAX_BYTES, 100_000] {
+            let body = Body::Kept(vec![7; length].into());
+            let outcome = Outcome { body, ..crate::conformance::samples::answer(b"") };
+            let record = done_with(&held(1), outcome, Some("order/1"));
+            let columns = Columns::of(&record).unwrap();
+            let data = columns.data.as_bytes().unwrap().clone();
+            assert!(data.len() <= INLINE_MAX_BYTES, "{length}: {}", data.len());
+            let row = Row {
+                fence: 9,
+                expires_ms: columns.expires_ms.int(),
+                response_day: columns.long.as_ref().map(|long| long.day),
+                data,
+            };
+            let mut read = row.record().unwrap();
+            if let Some(long) = columns.long {
+                assert!(length > INLINE_MAX_BYTES / 2);
+                read = with_body(read, long.body).unwrap();
+            }
+            assert_eq!(read, Record { fence: Fence::from_u64(9), ..record });
+        }
+    }
+}

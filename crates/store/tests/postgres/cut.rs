@@ -70,8 +70,7 @@ async fn pass(client: TcpStream, word: &str, cut: Cut, armed: Arc<AtomicBool>, c
         }
     });
     let mut buffer = vec![0; 256 * 1024];
-    loop {
-        let Ok(length @ 1..) = from_client.read(&mut buffer).await else { break };
+    while let Ok(length @ 1..) = from_client.read(&mut buffer).await {
         let message = &buffer[..length];
         let there = message.windows(word.len()).any(|window| window == word.as_bytes());
         let now = there && armed.swap(false, Ordering::SeqCst);

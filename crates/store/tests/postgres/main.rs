@@ -5,6 +5,7 @@
 mod clock;
 mod conformance;
 mod cut;
+mod doctor;
 mod lost;
 mod pooler;
 mod samples;
