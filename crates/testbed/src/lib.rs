@@ -7,6 +7,7 @@
 //!
 //! | module | variable | default |
 //! |---|---|---|
+//! | [`mariadb`] | `RETRYSAFE_TEST_MARIADB` | `mysql://root@127.0.0.1:3306` |
 //! | [`postgres`] | `RETRYSAFE_TEST_POSTGRES` | `postgres://postgres@127.0.0.1:5432` |
 
 #![allow(
@@ -16,6 +17,7 @@
     reason = "a test that cannot have its server says so by panicking"
 )]
 
+pub mod mariadb;
 pub mod pgbouncer;
 pub mod postgres;
 mod tools;
