@@ -17,6 +17,8 @@ pub mod codec;
 pub mod conformance;
 pub mod doctor;
 mod error;
+#[cfg(feature = "mysql")]
+pub mod mariadb;
 #[cfg(feature = "memory")]
 pub mod memory;
 #[cfg(feature = "sql")]

@@ -1,0 +1,145 @@
+//! Reads of many records.
+
+use retrysafe_core::{
+    address::{Account, Address, Key, Namespace},
+    record::Record,
+    time::Wall,
+};
+
+use super::{
+    Shared,
+    calls::Again,
+    fault::Does,
+    texts::{self, COUNT_MAX},
+};
+use crate::{
+    Census, Due, Filter, StateName, StoreError,
+    sql::{
+        Driver, Rows, Statement, Value,
+        row::{self, Row, state_number},
+    },
+};
+
+const LISTING: &str = "listing records";
+
+/// How many records are read at once where a filter looks into them.
+const PAGE_MIN: usize = 64;
+
+impl<D: Driver> Shared<D> {
+    pub(super) async fn due(
+        &self,
+        due: Due,
+        now: Wall,
+        limit: usize,
+    ) -> Result<Vec<(Address, Record)>, StoreError> {
+        let state = match due {
+            Due::LeaseEnded => StateName::InFlight,
+            Due::Reapable => StateName::Completed,
+        };
+        let values = vec![state_number(state).into(), now.unix_ms().into(), count(limit)];
+        let statement = Statement::new(&self.texts.due, values);
+        let rows = self.ask(statement, LISTING, Does::Read, Again::Safe).await?;
+        self.records(rows).await
+    }
+
+    pub(super) async fn list(
+        &self,
+        filter: &Filter,
+        cursor: Option<&Address>,
+        limit: usize,
+    ) -> Result<Vec<(Address, Record)>, StoreError> {
+        let mut found = Vec::new();
+        let mut cursor = cursor.cloned();
+        // The endpoint is inside the record: pages are read until enough match.
+        let page = if filter.endpoint.is_some() { limit.max(PAGE_MIN) } else { limit };
+        while found.len() < limit {
+            let rows = self.page(filter, cursor.as_ref(), page).await?;
+            let last = rows.rows.len() < page;
+            let Some(end) = rows.rows.last() else { break };
+            cursor = Some(address_of(end)?);
+            let records = self.records(rows).await?;
+            found.extend(records.into_iter().filter(|(_, record)| filter.allows_record(record)));
+            if last {
+                break;
+            }
+        }
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    async fn page(
+        &self,
+        filter: &Filter,
+        cursor: Option<&Address>,
+        limit: usize,
+    ) -> Result<Rows, StoreError> {
+        let mut columns = Vec::new();
+        let mut values = Vec::new();
+        if let Some(namespace) = &filter.namespace {
+            columns.push("namespace");
+            values.push(Value::bytes(namespace.as_str().as_bytes()));
+        }
+        if let Some(account) = &filter.account {
+            columns.push("account");
+            values.push(Value::bytes(account.as_str().as_bytes()));
+        }
+        if let Some(state) = filter.state {
+            columns.push("state");
+            values.push(state_number(state).into());
+        }
+        if let Some(cursor) = cursor {
+            let [namespace, account, key] = row::address_values(cursor);
+            values.extend([namespace.clone(), namespace.clone(), account.clone(), namespace, account, key]);
+        }
+        values.push(count(limit));
+        let statement = Statement::new(&texts::list(&columns, cursor.is_some()), values);
+        self.ask(statement, LISTING, Does::Read, Again::Safe).await
+    }
+
+    /// The records of rows that begin with an address. Those that are gone meanwhile are left out.
+    async fn records(&self, rows: Rows) -> Result<Vec<(Address, Record)>, StoreError> {
+        let mut records = Vec::with_capacity(rows.rows.len());
+        for columns in rows.rows {
+            let address = address_of(&columns)?;
+            let found = columns.get(3..).and_then(Row::of).ok_or_else(row::corrupt)?;
+            if let Some(record) = self.whole(found).await? {
+                records.push((address, record));
+            }
+        }
+        Ok(records)
+    }
+
+    pub(super) async fn census(&self) -> Result<Census, StoreError> {
+        let statement = Statement::plain(&self.texts.census);
+        let rows = self.ask(statement, LISTING, Does::Read, Again::Safe).await?;
+        let number = |at| {
+            let number = rows.only(at).and_then(Value::int).ok_or_else(row::corrupt)?;
+            Ok::<_, StoreError>(u64::try_from(number).unwrap_or(0))
+        };
+        let mut census = Census { in_flight: number(0)?, uncertain: number(1)?, completed: number(2)? };
+        if census.completed >= COUNT_MAX.unsigned_abs() {
+            let statement = Statement::plain(&self.texts.estimate);
+            let rows = self.ask(statement, LISTING, Does::Read, Again::Safe).await?;
+            let all = rows.only(0).and_then(Value::int).and_then(|all| u64::try_from(all).ok()).unwrap_or(0);
+            census.completed = census.completed.max(all.saturating_sub(census.in_flight + census.uncertain));
+        }
+        Ok(census)
+    }
+}
+
+fn count(limit: usize) -> Value {
+    Value::Int(i64::try_from(limit).unwrap_or(i64::MAX))
+}
+
+/// The address in the first three columns.
+pub(super) fn address_of(columns: &[Value]) -> Result<Address, StoreError> {
+    let text = |at: usize| {
+        let bytes = columns.get(at).and_then(Value::as_bytes).ok_or_else(row::corrupt)?;
+        std::str::from_utf8(bytes).map_err(|_| row::corrupt())
+    };
+    Ok(Address::new(
+        Namespace::new(text(0)?).map_err(|_| row::corrupt())?,
+        Account::from_stored(text(1)?).map_err(|_| row::corrupt())?,
+        Key::trusted(text(2)?).map_err(|_| row::corrupt())?,
+    ))
+}
