@@ -28,7 +28,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that test and measure: they may use anything, and no product crate may be built on them.
-const PRIVATE: &[&str] = &["retrysafe-sim", "retrysafe-proofs", "xtask"];
+const PRIVATE: &[&str] = &["retrysafe-sim", "retrysafe-proofs", "retrysafe-testbed", "xtask"];
 
 pub(super) fn check(metadata: &Value) -> Vec<Finding> {
     let packages = metadata["packages"].as_array().map(Vec::as_slice).unwrap_or_default();
