@@ -48,19 +48,6 @@ pub(crate) struct Load {
     pub(crate) requests: u64,
 }
 
-impl Load {
-    /// The `part`th of `parts` equal parts; the last takes what is left.
-    pub(crate) fn slice(&self, part: u64, parts: u64) -> Self {
-        let from = self.requests * part / parts;
-        let requests = self.requests * (part + 1) / parts - from;
-        let keys = match self.keys {
-            Keys::Unique { seed, first } => Keys::Unique { seed, first: first + from },
-            among @ Keys::Among { .. } => among,
-        };
-        Self { keys, requests, ..self.clone() }
-    }
-}
-
 /// What came of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
