@@ -43,6 +43,7 @@ pub(crate) struct CheckArgs {
 enum Store {
     Sqlite,
     Memory,
+    Postgres,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -80,6 +81,7 @@ fn offered(store: Store, at: At) -> Offered {
     match store {
         Store::Sqlite => Offered::sqlite(place),
         Store::Memory => Offered::memory(place),
+        Store::Postgres => Offered::postgres(place),
     }
 }
 
@@ -289,6 +291,7 @@ mod tests {
         let stores = [
             (Store::Sqlite, sqlite.capability()),
             (Store::Memory, MemoryStore::new(MemoryOptions::default()).capability()),
+            (Store::Postgres, retrysafe_store::postgres::CAPABILITY),
         ];
         for (store, capability) in stores {
             for at in [At::Gateway, At::Library] {
@@ -297,7 +300,9 @@ mod tests {
                 assert_eq!(said.survives_process, capability.survives_process);
                 assert_eq!(said.survives_power_cut, capability.survives_power_cut);
                 assert_eq!(said.survives_failover, capability.survives_failover);
-                assert_eq!(said.transactions, capability.transactions);
+                // A proxy joins nobody's transaction.
+                let library = matches!(at, At::Library);
+                assert_eq!(said.transactions, capability.transactions && library);
             }
         }
     }

@@ -3,8 +3,11 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod database;
+mod doctor;
 mod failure;
 mod logs;
+mod migrate;
 mod ready;
 mod serve;
 mod shop;
@@ -38,6 +41,8 @@ struct Cli {
 enum Command {
     Serve(Box<serve::ServeArgs>),
     Check(check::CheckArgs),
+    Migrate(migrate::MigrateArgs),
+    Doctor(doctor::DoctorArgs),
     Shop(shop::ShopArgs),
     Store(store::StoreArgs),
 }
@@ -46,6 +51,8 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Serve(args) => failure::exit(serve::run(&args)),
         Command::Check(args) => check::run(&args),
+        Command::Migrate(args) => failure::exit(migrate::run(&args)),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Shop(args) => failure::exit(shop::run(&args)),
         Command::Store(args) => failure::exit(store::run(&args)),
     }

@@ -54,10 +54,11 @@ pub(crate) struct ServeArgs {
     /// Let --admin be an address that other machines reach
     #[arg(long)]
     admin_public: bool,
-    /// Where claims live: a SQLite file, or `memory` (forgotten when the process ends)
-    #[arg(long, env = "RETRYSAFE_STORE", default_value = "retrysafe.db", value_name = "FILE|memory")]
+    /// Where claims live: a SQLite file, postgres://USER@HOST/DATABASE, or `memory` (forgotten when the process ends)
+    #[arg(long, env = "RETRYSAFE_STORE", default_value = "retrysafe.db", value_name = "FILE|URL|memory")]
     store: Place,
-    /// The file with the secret of fingerprints, for a store on disk; made at the first start [default: STORE.key]
+    /// The file with the secret of fingerprints; made at the first start. Required with a database, where every process
+    /// needs the same [default for a SQLite file: STORE.key]
     #[arg(long, env = "RETRYSAFE_KEY_FILE", value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// The API behind the gateway: http(s)://host:port[/path]. None: the sample shop
@@ -133,7 +134,7 @@ async fn serve(args: &ServeArgs, contract: Contract, metrics: admin::Metrics) ->
     // Everything that can fail fails before the first request is taken.
     let listener = listen(args.listen, "--listen").await?;
     let admin_listener = listen(args.admin, "--admin").await?;
-    let store = store::open(&args.store, args.key_file.as_deref())?;
+    let store = store::open(&args.store, args.key_file.as_deref()).await?;
     // The sample outlives the gateway's drain: requests in progress still need it.
     let stop_sample = CancellationToken::new();
     let (upstream, sample) = match &args.upstream {

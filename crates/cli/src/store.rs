@@ -1,11 +1,15 @@
 //! `retrysafe store`: the two things that only a person may say to a store.
 
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 use retrysafe_store::StoreError;
+use retrysafe_store::postgres::StoreAddress;
 use retrysafe_store::sqlite::{SqliteOptions, SqliteStore};
 
+use crate::database;
 use crate::failure::Failure;
 
 /// Tell a store what only a person can know
@@ -20,39 +24,92 @@ enum Word {
     /// The clock is right although it jumped: open the store again
     ///
     /// A store closes when the clock is further ahead than the bound, because a clock that is wrong by a day would expire
-    /// every key, and late retries would run a second time. Look at the machine's clock first: if it is wrong, set it
-    /// instead. Said once, it holds for every process on the file.
+    /// every key, and late retries would run a second time. Look at the machine's clock first (the database's, for a store
+    /// in a database): if it is wrong, set it instead. Said once, it holds for every process on the store.
     AcceptClock(Which),
-    /// The store was restored from a backup: begin a new epoch of fences
+    /// The store was restored from a backup, or a replica took over: begin a new epoch of fences
     ///
     /// Fences that were issued after the backup would otherwise be issued a second time. Say it once, before any process
-    /// uses the restored file.
+    /// uses the restored store.
     Restored(Which),
 }
 
 #[derive(Args, Debug)]
 struct Which {
-    /// The store's file
-    #[arg(long, default_value = "retrysafe.db", value_name = "FILE")]
-    store: PathBuf,
+    /// The store: a SQLite file, or postgres://USER@HOST/DATABASE
+    #[arg(long, env = "RETRYSAFE_STORE", default_value = "retrysafe.db", value_name = "FILE|URL")]
+    store: Place,
+}
+
+#[derive(Clone, Debug)]
+enum Place {
+    File(PathBuf),
+    Database(String),
+}
+
+impl FromStr for Place {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(match StoreAddress::looks_like(text) {
+            true => Self::Database(text.to_owned()),
+            false => Self::File(text.into()),
+        })
+    }
 }
 
 pub(crate) fn run(args: &StoreArgs) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(Failure::runtime)?;
-    match &args.word {
-        Word::AcceptClock(which) => {
-            let store = open(&which.store)?;
-            runtime.block_on(store.acknowledge_clock_jump()).map_err(|error| refused(&error))?;
-            println!("{}: the clock is taken as it is", which.store.display());
+    database::runtime()?.block_on(async {
+        match &args.word {
+            Word::AcceptClock(which) => {
+                let name = accept_clock(&which.store).await?;
+                println!("{name}: the clock is taken as it is");
+            }
+            Word::Restored(which) => {
+                let (name, epoch) = restored(&which.store).await?;
+                println!("{name}: fences are of epoch {epoch} from here on");
+            }
         }
-        Word::Restored(which) => {
-            let store = open(&which.store)?;
-            let epoch = runtime.block_on(store.bump_epoch()).map_err(|error| refused(&error))?;
-            println!("{}: fences are of epoch {epoch} from here on", which.store.display());
+        Ok(())
+    })
+}
+
+async fn accept_clock(place: &Place) -> Result<String, Failure> {
+    match place {
+        Place::File(path) => open(path)?.acknowledge_clock_jump().await.map_err(|error| refused(&error))?,
+        Place::Database(text) => {
+            let address = database::address(text).map_err(Failure::usage)?;
+            let store = database::open(&address).await?;
+            store.acknowledge_clock_jump().await.map_err(|error| refused(&error))?;
+            return Ok(address.to_string());
         }
     }
-    Ok(())
+    Ok(place.name())
+}
+
+async fn restored(place: &Place) -> Result<(String, u16), Failure> {
+    match place {
+        Place::File(path) => {
+            let epoch = open(path)?.bump_epoch().await.map_err(|error| refused(&error))?;
+            Ok((place.name(), epoch))
+        }
+        Place::Database(text) => {
+            let address = database::address(text).map_err(Failure::usage)?;
+            let store = database::open(&address).await?;
+            let epoch = store.bump_epoch().await.map_err(|error| refused(&error))?;
+            Ok((address.to_string(), epoch))
+        }
+    }
+}
+
+impl Place {
+    /// For messages; of a database the parsed address is shown instead, which has no password.
+    fn name(&self) -> String {
+        match self {
+            Self::File(path) => path.display().to_string(),
+            Self::Database(_) => "the database".to_owned(),
+        }
+    }
 }
 
 /// Opens a store that is there: a mistyped name must not make a new one and report success.
@@ -65,5 +122,5 @@ fn open(path: &Path) -> Result<SqliteStore, Failure> {
 }
 
 fn refused(error: &StoreError) -> Failure {
-    Failure::runtime(format!("the store refused: {error}"))
+    Failure::runtime(format!("the store refused: {}", database::chain(error)))
 }

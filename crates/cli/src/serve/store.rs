@@ -1,6 +1,5 @@
 //! Which store, and the secret that goes with it.
 
-use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -9,23 +8,27 @@ use retrysafe_core::fingerprint::FingerprintKeys;
 use retrysafe_server::{KeyFileFault, fingerprint_keys_in};
 use retrysafe_store::Store;
 use retrysafe_store::memory::MemoryStore;
+use retrysafe_store::postgres::{AddressFault, PostgresStore, StoreAddress, TokioPostgres};
 use retrysafe_store::sqlite::{SqliteOptions, SqliteStore};
 
+use crate::database;
 use crate::failure::Failure;
 
 /// Where claims live.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Place {
     Memory,
     File(PathBuf),
+    Postgres(Box<StoreAddress>),
 }
 
 impl FromStr for Place {
-    type Err = Infallible;
+    type Err = AddressFault;
 
-    fn from_str(text: &str) -> Result<Self, Infallible> {
+    fn from_str(text: &str) -> Result<Self, AddressFault> {
         Ok(match text {
             "memory" => Self::Memory,
+            url if StoreAddress::looks_like(url) => Self::Postgres(Box::new(url.parse()?)),
             path => Self::File(path.into()),
         })
     }
@@ -36,6 +39,7 @@ impl std::fmt::Display for Place {
         match self {
             Self::Memory => f.write_str("memory; forgotten when this process ends"),
             Self::File(path) => write!(f, "{}", path.display()),
+            Self::Postgres(address) => write!(f, "{address}"),
         }
     }
 }
@@ -44,6 +48,7 @@ impl std::fmt::Display for Place {
 pub(crate) enum Opened {
     Memory(Arc<MemoryStore>),
     Sqlite(Arc<SqliteStore>, FingerprintKeys),
+    Postgres(Arc<PostgresStore<TokioPostgres>>, FingerprintKeys),
 }
 
 impl Opened {
@@ -51,6 +56,7 @@ impl Opened {
         match self {
             Self::Memory(store) => Arc::clone(store) as _,
             Self::Sqlite(store, _) => Arc::clone(store) as _,
+            Self::Postgres(store, _) => Arc::clone(store) as _,
         }
     }
 
@@ -58,7 +64,7 @@ impl Opened {
     pub(crate) fn keys(&self) -> Option<FingerprintKeys> {
         match self {
             Self::Memory(_) => None,
-            Self::Sqlite(_, keys) => Some(keys.clone()),
+            Self::Sqlite(_, keys) | Self::Postgres(_, keys) => Some(keys.clone()),
         }
     }
 
@@ -70,20 +76,49 @@ impl Opened {
     }
 }
 
-pub(crate) fn open(place: &Place, key_file: Option<&Path>) -> Result<Opened, Failure> {
+pub(crate) async fn open(place: &Place, key_file: Option<&Path>) -> Result<Opened, Failure> {
     let path = match place {
         Place::Memory => return Ok(Opened::Memory(Arc::new(MemoryStore::new(Default::default())))),
+        Place::Postgres(address) => return open_postgres(address, key_file).await,
         Place::File(path) => path,
     };
     let key_file = key_file.map_or_else(|| beside(path), Path::to_owned);
     // The secret first: a store without its secret could compare nothing, and takes every retry for another request.
-    let keys = fingerprint_keys_in(&key_file, path).map_err(|fault| match fault {
-        KeyFileFault::Lost { .. } => Failure::usage(format!("{fault}; --key-file names it")),
-        other => Failure::runtime(other),
-    })?;
+    let keys = keys_in(&key_file, path)?;
     let store = SqliteStore::open(SqliteOptions::new(path))
         .map_err(|error| Failure::runtime(format!("the store cannot be opened: {error}")))?;
     Ok(Opened::Sqlite(Arc::new(store), keys))
+}
+
+async fn open_postgres(address: &StoreAddress, key_file: Option<&Path>) -> Result<Opened, Failure> {
+    let Some(key_file) = key_file else {
+        return Err(Failure::usage(
+            "a store in a database is shared, and so is the secret of fingerprints: name its file with --key-file; \
+             the first process makes it, and every other needs a copy",
+        ));
+    };
+    let store = database::open(address).await?;
+    // No file is beside a database, so a file that is missing is made; whether it is the right one, the store knows.
+    let keys = keys_in(key_file, Path::new(""))?;
+    let same = store
+        .has_secret(keys.current())
+        .await
+        .map_err(|error| Failure::runtime(format!("{address}: {}", database::chain(&error))))?;
+    if !same {
+        return Err(Failure::usage(format!(
+            "the store at {address} is used with another secret of fingerprints than the one in {}: every retry would \
+             be taken for another request. Copy the key file of the processes that use it",
+            key_file.display()
+        )));
+    }
+    Ok(Opened::Postgres(Arc::new(store), keys))
+}
+
+fn keys_in(key_file: &Path, store: &Path) -> Result<FingerprintKeys, Failure> {
+    fingerprint_keys_in(key_file, store).map_err(|fault| match fault {
+        KeyFileFault::Lost { .. } => Failure::usage(format!("{fault}; --key-file names it")),
+        other => Failure::runtime(other),
+    })
 }
 
 fn beside(store: &Path) -> PathBuf {

@@ -76,6 +76,21 @@ impl Offered {
             inquiries: matches!(place, Place::Gateway),
         }
     }
+
+    /// The PostgreSQL store: durable, shared between machines, and it joins a handler's own transaction. A failover to a
+    /// replica that is not synchronous loses its last moments.
+    pub const fn postgres(place: Place) -> Self {
+        Self {
+            store: "postgres",
+            place,
+            survives_process: true,
+            survives_power_cut: true,
+            survives_failover: false,
+            shared: true,
+            transactions: matches!(place, Place::Library),
+            inquiries: matches!(place, Place::Gateway),
+        }
+    }
 }
 
 /// How bad a shortfall is.

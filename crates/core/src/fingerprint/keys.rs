@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use hmac::{Hmac, KeyInit};
+use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 pub(super) type HmacSha256 = Hmac<Sha256>;
@@ -35,6 +35,15 @@ impl DeploymentKey {
     #[must_use]
     pub fn id(&self) -> u32 {
         self.id
+    }
+
+    /// A value by which two processes can tell whether they have the same secret. It tells nothing else: no fingerprint
+    /// is made of what it is made of.
+    #[must_use]
+    pub fn proof(&self) -> [u8; 32] {
+        let mut mac = self.mac();
+        mac.update(b"retrysafe deployment key proof");
+        mac.finalize().into_bytes().into()
     }
 
     pub(super) fn mac(&self) -> HmacSha256 {

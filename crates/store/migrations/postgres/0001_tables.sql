@@ -49,6 +49,13 @@ CREATE TABLE "retrysafe".meta (
 INSERT INTO "retrysafe".meta (only_row, lock_secret)
 VALUES (1, decode(replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''), 'hex'));
 
+-- Which secret of fingerprints goes by which number: a process with another one would take every retry for another
+-- request. What is kept proves that a secret is the same and tells nothing else about it.
+CREATE TABLE "retrysafe".deployment_key (
+    number bigint PRIMARY KEY,
+    proof  bytea NOT NULL
+);
+
 -- The effect ledger: written by business transactions, apart from the claim, and on purpose without a unique index. More
 -- than one row for (namespace, account, key, step) is an effect that happened twice.
 CREATE TABLE "retrysafe".effect (

@@ -99,6 +99,16 @@ impl<D: Driver> Inner<D> {
         self.one(statement, "writing the latest time told", Does::Write).await.map(drop)
     }
 
+    pub(super) async fn has_secret(&self, number: u32, proof: &[u8]) -> Result<bool, StoreError> {
+        const DOING: &str = "comparing the secret of fingerprints";
+        let number = Value::Int(i64::from(number));
+        let first = Statement::new(&self.texts.claim_secret, vec![number.clone(), Value::bytes(proof)]);
+        self.one_again(&first, DOING).await?;
+        let rows = self.one(Statement::new(&self.texts.proof, vec![number]), DOING, Does::Read).await?;
+        let kept = rows.only(0).and_then(Value::as_bytes).ok_or_else(corrupt)?;
+        Ok(kept == proof)
+    }
+
     pub(super) async fn bump_epoch(&self) -> Result<u16, StoreError> {
         const DOING: &str = "beginning a new epoch of fences";
         let statement = Statement::plain(&self.texts.bump_epoch);

@@ -29,6 +29,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use retrysafe_core::{
     address::{Account, Address, Namespace},
+    fingerprint::DeploymentKey,
     ids::StatusId,
     record::{Record, RemoveIf, ResourceId, Write},
     time::Wall,
@@ -126,6 +127,16 @@ impl<D: Driver> PostgresStore<D> {
         self.inner.bump_epoch().await
     }
 
+    /// Whether this store is used with this secret of fingerprints, by its number and
+    /// [proof](retrysafe_core::fingerprint::DeploymentKey::proof). The first to ask decides: a process with another secret
+    /// would take every retry for another request, and has to be stopped before it serves one.
+    ///
+    /// # Errors
+    /// As a write.
+    pub async fn has_secret(&self, key: &DeploymentKey) -> Result<bool, StoreError> {
+        self.inner.has_secret(key.id(), &key.proof()).await
+    }
+
     /// Deletes up to `limit` completed records that may be reaped at `now`, in one statement. Records that somebody is
     /// changing are left for the next time (T5). Returns how many were deleted.
     ///
@@ -144,6 +155,16 @@ impl<D: Driver> PostgresStore<D> {
         self.inner.tend_responses().await
     }
 }
+
+/// What a store in PostgreSQL promises.
+pub const CAPABILITY: Capability = Capability {
+    name: "postgres",
+    survives_process: true,
+    survives_power_cut: true,
+    survives_failover: false,
+    shared: true,
+    transactions: true,
+};
 
 /// How often the database's clock is read.
 pub const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
@@ -174,14 +195,7 @@ impl<D: Driver> fmt::Debug for PostgresStore<D> {
 
 impl<D: Driver> Store for PostgresStore<D> {
     fn capability(&self) -> Capability {
-        Capability {
-            name: "postgres",
-            survives_process: true,
-            survives_power_cut: true,
-            survives_failover: false,
-            shared: true,
-            transactions: true,
-        }
+        CAPABILITY
     }
 
     fn now(&self) -> Result<Wall, StoreError> {

@@ -76,11 +76,12 @@ pub(super) struct Permissions {
 }
 
 /// Every table and what the store does to it.
-const NEEDED: [(&str, &[&str]); 4] = [
+const NEEDED: [(&str, &[&str]); 5] = [
     ("key", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
     ("response", &["SELECT", "INSERT"]),
     ("response_other", &["SELECT", "DELETE"]),
     ("meta", &["SELECT", "UPDATE"]),
+    ("deployment_key", &["SELECT", "INSERT"]),
 ];
 
 impl Permissions {

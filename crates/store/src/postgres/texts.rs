@@ -101,6 +101,8 @@ pub(super) struct Texts {
     pub(super) set_mark: Arc<str>,
     pub(super) bump_epoch: Arc<str>,
     pub(super) secret: Arc<str>,
+    pub(super) claim_secret: Arc<str>,
+    pub(super) proof: Arc<str>,
 
     pub(super) begin: Arc<str>,
     pub(super) begin_to_look: Arc<str>,
@@ -245,6 +247,11 @@ impl Texts {
                  WHERE last_value >> 48 < 32767"
             )),
             secret: text(format!("SELECT lock_secret FROM {s}.meta")),
+
+            claim_secret: text(format!(
+                "INSERT INTO {s}.deployment_key (number, proof) VALUES ($1::bigint, $2::bytea) ON CONFLICT DO NOTHING"
+            )),
+            proof: text(format!("SELECT proof FROM {s}.deployment_key WHERE number = $1::bigint")),
 
             begin: text(begin.to_owned()),
             // Whoever settles needs a snapshot that is younger than its lock, whatever the isolation of the handlers.

@@ -72,6 +72,19 @@ async fn protocol_10_nobody_goes_behind_the_mark() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn f18_a_process_with_another_secret_is_recognised() {
+    use retrysafe_core::fingerprint::DeploymentKey;
+    let database = Database::create();
+    let place = SchemaPlace::new(&database.url(), Mode::Prepared);
+    let key = |number, byte| DeploymentKey::new(number, &[byte; 32]).unwrap();
+    let (first, second) = (place.store(), place.store());
+    assert!(first.has_secret(&key(1, 7)).await.unwrap());
+    assert!(second.has_secret(&key(1, 7)).await.unwrap());
+    assert!(!second.has_secret(&key(1, 8)).await.unwrap(), "the same number, another secret");
+    assert!(second.has_secret(&key(2, 8)).await.unwrap(), "a rotation has a number of its own");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn protocol_7_a_bumped_epoch_is_above_every_fence_before_it() {
     let database = Database::create();
     let place = SchemaPlace::new(&database.url(), Mode::Prepared);

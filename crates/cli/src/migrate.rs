@@ -1,0 +1,48 @@
+//! `retrysafe migrate`: the tables of a store in a database.
+
+use clap::Args;
+use retrysafe_store::postgres::{LAYOUT, PostgresOptions, PostgresStore, StoreAddress, migrate, script};
+
+use crate::{database, failure::Failure};
+
+/// Make or update the tables of a store in PostgreSQL
+///
+/// Applies what is missing, in one transaction and under a lock, so that it may be run by several machines at once and
+/// at every start. The schema is `retrysafe`, or the one that ?schema=NAME in the address names.
+#[derive(Args, Debug)]
+pub(crate) struct MigrateArgs {
+    /// The database: postgres://USER@HOST/DATABASE, with the rights to make tables
+    #[arg(long, env = "RETRYSAFE_STORE", value_name = "URL", value_parser = database::address)]
+    store: StoreAddress,
+    /// Print the SQL of a new store and touch nothing
+    #[arg(long)]
+    print: bool,
+}
+
+pub(crate) fn run(args: &MigrateArgs) -> Result<(), Failure> {
+    let address = &args.store;
+    if args.print {
+        print!("{}", script(&address.schema));
+        return Ok(());
+    }
+    database::runtime()?.block_on(async {
+        let driver = database::driver(address)?;
+        let applied = migrate(&driver, &address.schema)
+            .await
+            .map_err(|error| Failure::runtime(format!("{address}: {}", database::chain(&error))))?;
+        for migration in &applied {
+            println!("{address}: applied {} {}", migration.number, migration.name);
+        }
+        println!("{address}: schema \"{}\" has layout {LAYOUT}", address.schema);
+        let options = PostgresOptions { schema: address.schema.clone(), ..PostgresOptions::default() };
+        let store = PostgresStore::open(driver, options)
+            .await
+            .map_err(|error| Failure::runtime(format!("{address}: {}", database::chain(&error))))?;
+        let tended = store
+            .tend_responses()
+            .await
+            .map_err(|error| Failure::runtime(format!("{address}: {}", database::chain(&error))))?;
+        println!("{address}: tables of long answers: {} made, {} dropped", tended.made, tended.dropped);
+        Ok(())
+    })
+}
