@@ -270,3 +270,24 @@ fn the_version_is_told() {
         concat!("retrysafe ", env!("CARGO_PKG_VERSION"), "\n")
     );
 }
+
+/// Two machines, one database: the second has its own sample shop, whose ledger stays empty.
+#[test]
+fn two_gateways_on_one_database_run_a_write_once() {
+    let database = retrysafe_testbed::postgres::Database::create();
+    let (one, other) = (folder(), folder());
+    let url = database.url();
+    let migrated = retrysafe(one.path(), &["migrate", "--store", &url]).status().unwrap();
+    assert!(migrated.success());
+    let key = one.path().join("shared.key");
+    let arguments = ["--store", &url, "--key-file", key.to_str().unwrap(), "--sample-ms", "0"];
+    let (first, second) = (Serving::start(one.path(), &arguments), Serving::start(other.path(), &arguments));
+    let answer = first.order("k");
+    assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
+    let replayed = second.order("k");
+    assert_eq!(body(&replayed), body(&answer));
+    assert!(
+        first.get("gateway", "/ledger").contains("\"k\"") || body(&first.get("gateway", "/ledger")).len() > 2
+    );
+    assert!(!second.get("gateway", "/ledger").contains("700"), "nothing ran behind the second");
+}
