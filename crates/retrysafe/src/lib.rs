@@ -33,6 +33,7 @@
 //! # Features
 //! - `axum` (default): the extractor form, and peers and original paths as axum knows them.
 //! - `sqlite` (default): the embedded store with group commit.
+//! - `postgres`: the store in PostgreSQL, for services that run several times.
 
 #![forbid(unsafe_code)]
 
@@ -49,6 +50,8 @@ pub use retrysafe_server::{
     KeyFileFault, NoAnswer, NoUpstreamAnswer, Peer, Place, Retrysafe, RetrysafeService, TimeLeft,
     fingerprint_keys_in,
 };
+#[cfg(feature = "postgres")]
+pub use retrysafe_store::postgres;
 #[cfg(feature = "sqlite")]
 pub use retrysafe_store::sqlite::{SqliteOptions, SqliteStore};
 pub use retrysafe_store::{Store, StoreError, memory::MemoryStore};
