@@ -51,6 +51,10 @@ mod driver;
 mod fault;
 mod find;
 mod inner;
+#[cfg(any(feature = "postgres", feature = "sqlx"))]
+mod literals;
+#[cfg(feature = "sqlx")]
+mod on_sqlx;
 mod options;
 mod schema;
 mod settings;
@@ -68,6 +72,8 @@ pub use doctor::doctor;
 #[cfg(feature = "postgres")]
 pub use driver::{Handle, Mode, PoolOptions, Pooled, TokioPostgres};
 pub use fault::OpenError;
+#[cfg(feature = "sqlx")]
+pub use on_sqlx::{SqlxConnection, SqlxMode, SqlxPool, SqlxPostgres};
 pub use options::{Isolation, PostgresOptions};
 pub use schema::{LAYOUT, MIGRATIONS, Migration, migrate, script};
 pub use texts::{Schema, SchemaFault};

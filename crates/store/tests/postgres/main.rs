@@ -7,6 +7,7 @@ mod conformance;
 mod cut;
 mod doctor;
 mod lost;
+mod on_sqlx;
 mod pooler;
 mod samples;
 mod support;

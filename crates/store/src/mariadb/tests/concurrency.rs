@@ -72,7 +72,10 @@ async fn a_claim_waits_for_an_uncommitted_duplicate_and_sees_it_when_it_is_commi
 #[tokio::test]
 async fn when_the_first_of_three_rolls_back_the_deadlock_of_the_others_is_shown_to_nobody() {
     let database = TestDatabase::make().await;
-    let store = database.store().await;
+    // Long enough that nobody gives up before the race is had, however slow the machine.
+    let mut options = database.options();
+    options.call_timeout = Duration::from_secs(60);
+    let store = super::MariaStore::open(options).await.unwrap();
     let mut deadlocks = 0;
     for round in 0..10_u128 {
         let mut first = database.session().await;

@@ -165,7 +165,13 @@ async fn a_refusal_that_is_stored_takes_the_business_rows_back() {
 
 #[tokio::test]
 async fn protocol_17_a_deadlock_that_a_handler_swallows_commits_nothing() {
-    let (database, store) = shop().await;
+    let (database, _) = shop().await;
+    // Long enough that only the deadlock ends anything, however slow the machine.
+    let mut options = database.options();
+    options.lock_timeout = Duration::from_secs(60);
+    options.statement_timeout = Duration::from_secs(60);
+    options.idle_timeout = Duration::from_secs(60);
+    let store = MariaStore::open(options).await.unwrap();
     let address = address("k");
     let mut open = win(&store, &address, 1).await;
     order(&mut open, 7).await;
