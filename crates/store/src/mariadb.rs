@@ -38,6 +38,7 @@ use retrysafe_core::{
 
 use crate::{
     Capability, Census, Due, Filter, Store, StoreError, StoreFuture, Written,
+    doctor::Finding,
     sql::{Driver, clock::DatabaseClock},
 };
 
@@ -52,6 +53,7 @@ pub use schema::{LAYOUT, MIGRATIONS, Migration, script};
 
 mod begin;
 mod calls;
+mod doctor;
 mod driver;
 mod fault;
 mod lists;
@@ -118,6 +120,21 @@ impl MariaStore {
         let migrated = schema::migrate(&driver).await;
         driver.close().await;
         migrated
+    }
+
+    /// Looks at the database as the store would meet it, without changing anything: what is wrong, and how to mend it.
+    /// `business` names tables that handlers write, which have to know transactions.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or does not answer.
+    pub async fn doctor(options: &MariaOptions, business: &[String]) -> Result<Vec<Finding>, OpenError> {
+        if tokio::runtime::Handle::try_current().is_err() {
+            return Err(OpenError::NoRuntime);
+        }
+        let driver = MysqlDriver::of_the_store(&options.opts, options.pool, options.own_setup());
+        let findings = doctor::doctor(&driver, business).await;
+        driver.close().await;
+        Ok(findings?)
     }
 
     /// Gives every connection back, waiting a bounded time for those in use. Dropping the store does the same later.

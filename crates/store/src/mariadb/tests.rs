@@ -13,6 +13,7 @@ use crate::{
 
 mod concurrency;
 mod cut;
+mod doctor;
 mod transactions;
 
 /// A database with the tables.
