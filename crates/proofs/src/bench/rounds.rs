@@ -13,15 +13,16 @@ pub(crate) struct Contestant<'a> {
     pub(crate) name: String,
     /// The processes whose time is counted.
     pub(crate) processes: Vec<(String, u32)>,
-    /// The load of a round; rounds count from 0, and a warm-up comes before them.
+    /// The load of a round; rounds count from 0, and a warm-up comes before each.
     pub(crate) load: Box<dyn Fn(Phase) -> Load + 'a>,
 }
 
 /// Where in the run a load is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Not measured: connections, pools and branch predictors find their place.
-    WarmUp,
+    /// Not measured, before the round of this number: what the others pushed out of the caches comes back, and pools and
+    /// connections find their place. A server is measured as it runs, not as it wakes up.
+    WarmUp(usize),
     Round(usize),
 }
 
@@ -32,12 +33,10 @@ pub(crate) enum Phase {
 pub(crate) fn interleave(contestants: &[Contestant<'_>], rounds: usize) -> Result<Vec<Vec<Sample>>> {
     let mut samples: Vec<Vec<Sample>> = contestants.iter().map(|_| Vec::with_capacity(rounds)).collect();
     let progress = Progress::new("rounds", rounds * contestants.len());
-    for contestant in contestants {
-        sample(contestant, Phase::WarmUp)?;
-    }
     for round in 0..rounds {
         for turn in 0..contestants.len() {
             let index = (turn + round) % contestants.len();
+            sample(&contestants[index], Phase::WarmUp(round))?;
             samples[index].push(sample(&contestants[index], Phase::Round(round))?);
             progress.step();
         }

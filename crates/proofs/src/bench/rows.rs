@@ -18,8 +18,8 @@ use crate::wire::Template;
 /// Connections of the driver, as in the measurements the bounds come from.
 const CONNECTIONS: usize = 16;
 /// Requests of one round where the number of keys does not matter.
-const ROUND_REQUESTS: u64 = 30_000;
-const WARM_UP_REQUESTS: u64 = 2_000;
+const ROUND_REQUESTS: u64 = 60_000;
+const WARM_UP_REQUESTS: u64 = 4_000;
 /// Keys that replays are asked for.
 const REPLAYED_KEYS: u64 = 100;
 
@@ -48,7 +48,7 @@ pub(crate) const GROUPS: &[Group] = &[
 /// A round of requests among a few keys; none matters where the request carries no key.
 fn repeated(options: &Options, phase: Phase, seed: u64) -> (Keys, u64) {
     let requests = match phase {
-        Phase::WarmUp => WARM_UP_REQUESTS,
+        Phase::WarmUp(_) => WARM_UP_REQUESTS,
         Phase::Round(_) => ROUND_REQUESTS / options.shrink,
     };
     (Keys::Among { seed, count: REPLAYED_KEYS }, requests)

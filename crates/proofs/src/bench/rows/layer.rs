@@ -24,7 +24,9 @@ const ACCOUNT: (&str, &str) = ("authorization", "Bearer bench");
 fn unique(options: &Options, phase: Phase, seed: u64) -> (Keys, u64) {
     let share = (UNIQUE_KEYS / options.shrink).div_ceil(options.rounds.max(1) as u64);
     match phase {
-        Phase::WarmUp => (Keys::Unique { seed: seed + 1, first: 0 }, WARM_UP_REQUESTS),
+        Phase::WarmUp(round) => {
+            (Keys::Unique { seed: seed + 1, first: round as u64 * WARM_UP_REQUESTS }, WARM_UP_REQUESTS)
+        }
         Phase::Round(round) => (Keys::Unique { seed, first: round as u64 * share }, share),
     }
 }
