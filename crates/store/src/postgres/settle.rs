@@ -1,6 +1,6 @@
 //! How a transaction ended: by the server's code, or by looking again.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use retrysafe_core::{address::Address, ids::Fence, record::Write};
 
@@ -21,6 +21,9 @@ const SETTLING: &str = "settling a commit whose answer was lost";
 /// server has noticed that its client is gone, or has been started again.
 const LOOKS: u32 = 50;
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
+
+/// No look begins later than this: where the server does not answer, a single one takes as long as a call may.
+const SETTLE_FOR: Duration = Duration::from_secs(10);
 
 /// Statements of the end of a transaction, by their place in the list.
 const CONSTRAINTS: usize = 0;
@@ -65,7 +68,11 @@ impl<D: Driver> Inner<D> {
         lock: i64,
     ) -> Result<Committed, StoreError> {
         let mut last = None;
+        let started = Instant::now();
         for look in 0..LOOKS {
+            if look > 0 && started.elapsed() >= SETTLE_FOR {
+                break;
+            }
             if look > 0 {
                 tokio::time::sleep(LOOK_PAUSE).await;
             }
