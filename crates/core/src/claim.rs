@@ -126,10 +126,25 @@ impl Opened {
         self.opening.next.attempt
     }
 
+    /// What happens when this holder is lost, once there is a record.
+    pub fn recovery(&self) -> RecoveryClass {
+        self.opening.next.recovery
+    }
+
     /// The one write of this claim: from what the opening expected straight to the completed record.
     pub fn complete(self, outcome: Outcome, times: Times, resource: Option<ResourceId>, now: Wall) -> Write {
+        self.to(completed(outcome, times, resource, now))
+    }
+
+    /// The same, for a handler that says that it does not know: what it wrote is taken back, what it did elsewhere may
+    /// have happened, and nobody runs it again by itself.
+    pub fn hold(self, why: Uncertainty, now: Wall) -> Write {
+        self.to(State::Uncertain { since: now, why })
+    }
+
+    fn to(self, state: State) -> Write {
         let Write { expect, next } = self.opening;
-        Write { expect, next: Record { state: completed(outcome, times, resource, now), ..next } }
+        Write { expect, next: Record { state, ..next } }
     }
 }
 

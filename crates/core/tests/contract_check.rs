@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use retrysafe_core::{
-    contract::{Contract, Offered, Severity, Shortfall},
+    contract::{ClaimMethod, Contract, Offered, Severity, Shortfall},
     policy::Place::{self, Gateway, Library},
 };
 
@@ -146,6 +146,12 @@ const ROWS: &[Row] = &[
     Row { rule: "accepted_in_one_transaction", severity: Error, at: ("sqlite", Library),
         with: ("", "recovery = \"atomic\"\nin_flight = { answer = \"202\" }"), says: &["one transaction"],
         without: ("", "recovery = \"atomic\"\nin_flight = { answer = \"wait\" }") },
+    Row { rule: "accepted_in_one_transaction", severity: Error, at: ("sqlite", Library),
+        with: ("", "recovery = \"atomic\"\nin_flight = { answer = \"202\" }"), says: &["one transaction"],
+        without: ("", "recovery = \"atomic\"\ntransaction = \"claim_first\"\nin_flight = { answer = \"202\" }") },
+    Row { rule: "claim_first_outside", severity: Error, at: ("sqlite", Library),
+        with: ("", r#"transaction = "claim_first""#), says: &["elsewhere"],
+        without: ("", "recovery = \"atomic\"\ntransaction = \"claim_first\"") },
     Row { rule: "probe_releases_without_fence", severity: Error, at: ("sqlite", Gateway),
         with: ("", PROBE), says: &["first run"], without: ("", PROBE_FENCES) },
     Row { rule: "probe_releases_without_fence", severity: Error, at: ("sqlite", Gateway),
@@ -229,6 +235,23 @@ fn what_the_store_cannot_keep_is_said() {
         Some(Warning)
     );
     assert_eq!(severity(&sqlite, "lost_in_power_cut"), None);
+}
+
+/// SPEC 4.2: the store is opened with the method that the contract names.
+#[test]
+fn a_claim_method_that_the_store_was_not_opened_with_is_refused() {
+    let sqlite = Offered::sqlite(Library);
+    let unique = Offered { claims_by: &[ClaimMethod::Unique], ..sqlite };
+    for (line, refused) in [("", false), ("claim = \"unique\"", false), ("claim = \"serializable\"", true)] {
+        let contract = contract(line, "");
+        let hits = found(&contract, &unique, "claim_method_not_offered");
+        assert_eq!(!hits.is_empty(), refused, "{line}");
+        assert!(
+            hits.iter().all(|hit| hit.severity == Error && hit.message.contains("serializable")),
+            "{hits:?}"
+        );
+        assert_eq!(found(&contract, &sqlite, "claim_method_not_offered"), []);
+    }
 }
 
 /// SPEC 6.4, second half: the client's list loses what is stored.

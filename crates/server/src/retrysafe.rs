@@ -185,6 +185,7 @@ impl Builder {
             survives_failover: capability.survives_failover,
             shared: capability.shared,
             transactions: capability.transactions && self.place == Place::Library,
+            claims_by: self.store.claims_by(),
             inquiries: self.inquire.is_some(),
         }
     }

@@ -4,12 +4,16 @@
 
 use std::{path::Path, sync::Arc};
 
-use retrysafe_core::ids::Fence;
+use retrysafe_core::{
+    ids::Fence,
+    record::{Expect, Write},
+};
 use retrysafe_sim::FaultyDisk;
 use retrysafe_store::{
     ErrorKind, Store, StoreError, Written,
-    sqlite::{SqliteOptions, SqliteStore},
+    sqlite::{SqliteOptions, SqliteStore, SqliteTx, Transacted, Verdict},
 };
+use rusqlite::Connection;
 
 use support::{address_of, apply, claim_of, completion_of};
 
@@ -144,4 +148,61 @@ async fn a_process_that_dies_after_a_failed_sync_leaves_each_write_whole_or_abse
     }
     let next = apply(&after, &address_of(100), claim_of(100)).await;
     assert!(next.fence > largest);
+}
+
+/// Protocol 17 for business rows: a disk that fills up inside a handler's statement rolls the whole transaction back, and
+/// a handler that swallows the error must not commit what came after it.
+#[tokio::test]
+async fn protocol_17_a_disk_that_fills_up_under_a_handler_leaves_rows_and_records_that_agree() {
+    let (mut kept, mut lost) = (0, 0);
+    for room in [0, 1, 3, 7, 200, 2_500, 12_000, 1_000_000] {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = FaultyDisk::register();
+        let store = open(&disk, dir.path());
+        store.define("CREATE TABLE orders (n INTEGER, pad BLOB) STRICT").await.unwrap();
+        disk.fill_up_after(room);
+        let running: Vec<_> = (1..=JOBS)
+            .map(|n| {
+                let store = Arc::clone(&store);
+                tokio::spawn(async move {
+                    let claim = claim_of(n);
+                    let order = move |tx: &SqliteTx<'_>| {
+                        // Larger than the page cache lets lie, so that the disk is met before the commit.
+                        let _ = tx.execute("INSERT INTO orders VALUES (?1, zeroblob(4000000))", [n]);
+                        let _ = tx.execute("INSERT INTO orders VALUES (?1, NULL)", [n]);
+                        let ending = completion_of(&claim_of(n).next, n);
+                        let write = Write { expect: Expect::Absent, ..ending };
+                        Verdict::Keep(Box::new(write), ())
+                    };
+                    (n, store.transact(&address_of(n), claim.expect, claim.next.attempt, order).await)
+                })
+            })
+            .collect();
+        let mut answers = Vec::new();
+        for one in running {
+            answers.push(one.await.unwrap());
+        }
+        disk.repair();
+        for (n, answer) in answers {
+            let recorded = store.load(&address_of(n)).await.unwrap().is_some();
+            let rows = move |connection: &Connection| {
+                connection
+                    .query_row("SELECT count(*) FROM orders WHERE n = ?1", [n], |row| row.get::<_, i64>(0))
+            };
+            let rows = store.run(rows).await.unwrap();
+            match answer {
+                Ok(Transacted::Committed(..)) => {
+                    assert!(recorded && rows >= 1, "room {room}, {n}: {rows} rows");
+                    kept += 1;
+                }
+                Ok(other) => panic!("room {room}: {other:?}"),
+                Err(error) => {
+                    assert!(matches!(error.kind(), ErrorKind::Full | ErrorKind::Unavailable), "{error}");
+                    assert_eq!((recorded, rows), (false, 0), "room {room}, {n}: {error}");
+                    lost += 1;
+                }
+            }
+        }
+    }
+    assert!(kept > 0 && lost > 0, "{kept} kept, {lost} lost");
 }

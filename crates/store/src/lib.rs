@@ -29,10 +29,11 @@ pub mod sql;
 pub mod sqlite;
 pub mod transactional;
 
-use std::{future::Future, pin::Pin};
+use std::{future::Future, pin::Pin, time::Duration};
 
 use retrysafe_core::{
     address::{Account, Address, Namespace},
+    contract::ClaimMethod,
     ids::{Fence, StatusId},
     record::{Record, RemoveIf, ResourceId, State, Write},
     time::Wall,
@@ -95,6 +96,30 @@ pub trait Store: Send + Sync + 'static {
 
     /// Counts of records by state, for metrics. May be approximate and a few seconds old.
     fn census<'a>(&'a self) -> StoreFuture<'a, Census>;
+
+    /// How this store, as it was opened, arbitrates claims: every method whose promise it keeps (SPEC 4.2).
+    fn claims_by(&self) -> &'static [ClaimMethod] {
+        &[ClaimMethod::Unique]
+    }
+
+    /// How many rows of the effect ledger, written in `[from, to)`, repeat a row of the same (address, step) that is less
+    /// than `within` older: effects that happened twice (SPEC 10.3). Counted from the ledger alone, which the claim path
+    /// neither reads nor guards. `None`: this store keeps no ledger.
+    fn duplicate_effects<'a>(
+        &'a self,
+        from: Wall,
+        to: Wall,
+        within: Duration,
+    ) -> StoreFuture<'a, Option<u64>> {
+        let _ = (from, to, within);
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    /// Deletes at most `limit` rows of the effect ledger that were written before `before`. Returns how many.
+    fn forget_effects<'a>(&'a self, before: Wall, limit: usize) -> StoreFuture<'a, usize> {
+        let _ = (before, limit);
+        Box::pin(std::future::ready(Ok(0)))
+    }
 }
 
 /// The answer to a conditional write.

@@ -29,6 +29,7 @@ use std::{
 use retrysafe_core::{
     address::{Account, Address, Namespace},
     clock::Limits,
+    contract::ClaimMethod,
     ids::{Fence, StatusId},
     record::{Record, RemoveIf, ResourceId, State, Write},
     time::Wall,
@@ -308,6 +309,10 @@ impl Store for MemoryStore {
         limit: usize,
     ) -> StoreFuture<'a, Vec<(Address, Record)>> {
         Box::pin(ready(Ok(self.page(filter, cursor, limit))))
+    }
+
+    fn claims_by(&self) -> &'static [ClaimMethod] {
+        &ClaimMethod::ALL
     }
 
     fn census<'a>(&'a self) -> StoreFuture<'a, Census> {

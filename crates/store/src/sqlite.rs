@@ -36,6 +36,7 @@ use metrics::{Histogram, histogram};
 use retrysafe_core::{
     address::{Account, Address, Namespace},
     clock::Limits,
+    contract::ClaimMethod,
     ids::StatusId,
     record::{Expect, Record, RemoveIf, ResourceId, Write},
     time::Wall,
@@ -53,10 +54,13 @@ use jobs::{Changes, Task};
 use queue::Queue;
 use readers::Readers;
 use transaction::Transaction;
+use watch::Watch;
 use writer::Writer;
 
+pub use business::{SqliteTx, Transacted, Verdict};
 pub use open_error::OpenError;
 
+mod business;
 mod checkpoint;
 mod fault;
 mod jobs;
@@ -67,6 +71,7 @@ mod readers;
 mod schema;
 mod transaction;
 mod turns;
+mod watch;
 mod writer;
 
 /// The most jobs of one commit.
@@ -182,10 +187,12 @@ impl SqliteStore {
                 Ok(())
             }))
             .map_err(|error| OpenError::of(&options.path, error))?;
+        let watch = Watch::over(&mut connection).map_err(|error| OpenError::of(&options.path, error))?;
         let threads = |source| OpenError::Io { path: options.path.clone(), source };
         let queue = Arc::new(Queue::new());
         let writer = Writer {
             connection,
+            watch,
             queue: Arc::clone(&queue),
             turns: Arc::new(turns),
             time: Arc::clone(&time),
@@ -283,7 +290,8 @@ fn agree_on_time(connection: &mut Connection, time: &TimeKeeper, path: &Path) ->
     let failed = |error| OpenError::of(path, error);
     let immediate = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
     let mut buffer = Vec::new();
-    let mut transaction = Transaction::begun(&immediate, &mut buffer)?;
+    let watch = Watch::default();
+    let mut transaction = Transaction::begun(&immediate, &watch, &mut buffer)?;
     transaction.agree_on_time(time);
     transaction.finish(time)?;
     immediate.commit().map_err(failed)
@@ -309,7 +317,7 @@ impl Store for SqliteStore {
             survives_power_cut: self.synchronous == Synchronous::Full,
             survives_failover: false,
             shared: true,
-            transactions: false,
+            transactions: true,
         }
     }
 
@@ -382,6 +390,24 @@ impl Store for SqliteStore {
 
     fn census<'a>(&'a self) -> StoreFuture<'a, Census> {
         Box::pin(ready(self.readers.meta().map(|meta| meta.census)))
+    }
+
+    /// One writer at a time: whatever a transaction read is still true when it commits.
+    fn claims_by(&self) -> &'static [ClaimMethod] {
+        &ClaimMethod::ALL
+    }
+
+    fn duplicate_effects<'a>(
+        &'a self,
+        from: Wall,
+        to: Wall,
+        within: Duration,
+    ) -> StoreFuture<'a, Option<u64>> {
+        Box::pin(ready(self.readers.duplicate_effects(from, to, within).map(Some)))
+    }
+
+    fn forget_effects<'a>(&'a self, before: Wall, limit: usize) -> StoreFuture<'a, usize> {
+        Box::pin(self.submit(Changes::Several, move |transaction| transaction.forget_effects(before, limit)))
     }
 }
 

@@ -16,15 +16,15 @@
 //! Nothing here may be dropped half way by a caller that goes on to decide: a `commit` that was polled once and dropped
 //! still commits.
 
-use std::future::Future;
+use std::future::{Future, ready};
 
 use retrysafe_core::{
     address::Address,
-    ids::Fence,
+    ids::{AttemptId, Fence},
     record::{Record, Write},
 };
 
-use crate::StoreError;
+use crate::{ErrorKind, StoreError};
 
 /// A database that keeps records and business rows alike.
 pub trait Transactional: Send + Sync + 'static {
@@ -63,6 +63,22 @@ pub trait OpenTransaction: Send + Sized + 'static {
 
     /// The driver's own connection, inside the transaction and behind its savepoint.
     fn handle(&mut self) -> &mut Self::Handle;
+
+    /// Writes a row of the effect ledger in this transaction: `step` of the request at `address` has its effect here. Not
+    /// unique, and not guarded by the claim: it is what tells a broken claim path (SPEC 10.3). Taken back by
+    /// [`undo`](OpenTransaction::undo) with everything else.
+    fn effect(
+        &mut self,
+        address: &Address,
+        attempt: AttemptId,
+        step: &str,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send {
+        let _ = (address, attempt, step);
+        ready(Err(StoreError::new(
+            ErrorKind::Unavailable,
+            "writing to an effect ledger that this store does not keep",
+        )))
+    }
 
     /// Takes back everything that was done through the handle, and keeps the address.
     fn undo(&mut self) -> impl Future<Output = Result<(), StoreError>> + Send;

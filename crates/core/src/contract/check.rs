@@ -24,7 +24,7 @@ mod times;
 
 use std::{fmt, sync::Arc};
 
-use super::model::{Contract, Endpoint, KeyUse};
+use super::model::{ClaimMethod, Contract, Endpoint, KeyUse};
 use crate::policy::Place;
 
 /// What the chosen store and place can do.
@@ -44,6 +44,8 @@ pub struct Offered {
     pub shared: bool,
     /// A business transaction can commit with the claim.
     pub transactions: bool,
+    /// How the store, as it was opened, arbitrates: every method whose promise it keeps.
+    pub claims_by: &'static [ClaimMethod],
     /// There is an upstream that can be asked (probe, reauthorise).
     pub inquiries: bool,
 }
@@ -59,11 +61,12 @@ impl Offered {
             survives_failover: false,
             shared: false,
             transactions: false,
+            claims_by: &ClaimMethod::ALL,
             inquiries: matches!(place, Place::Gateway),
         }
     }
 
-    /// The SQLite store: durable on its machine. It does not join a handler's own transaction.
+    /// The SQLite store: durable on its machine. A handler in the same process joins its transactions.
     pub const fn sqlite(place: Place) -> Self {
         Self {
             store: "sqlite",
@@ -72,7 +75,8 @@ impl Offered {
             survives_power_cut: true,
             survives_failover: false,
             shared: true,
-            transactions: false,
+            transactions: true,
+            claims_by: &ClaimMethod::ALL,
             inquiries: matches!(place, Place::Gateway),
         }
     }
@@ -140,7 +144,7 @@ type EndpointRule = fn(&Case<'_>) -> Option<Finding>;
 type ContractRule = fn(&Contract, &Offered) -> Option<Finding>;
 
 /// Rules of endpoints that take a key.
-const OF_ENDPOINTS: [EndpointRule; 30] = [
+const OF_ENDPOINTS: [EndpointRule; 31] = [
     times::window_below_retry_chain,
     times::reap_below_replay,
     times::resource_window,
@@ -157,6 +161,7 @@ const OF_ENDPOINTS: [EndpointRule; 30] = [
     effects::atomic_without_transactions,
     effects::phased_not_offered,
     effects::accepted_in_one_transaction,
+    effects::claim_first_outside,
     effects::probe_releases_without_fence,
     effects::nobody_to_ask,
     effects::deploys_make_uncertain_keys,
@@ -174,10 +179,11 @@ const OF_ENDPOINTS: [EndpointRule; 30] = [
 ];
 
 /// Rules of the contract as a whole.
-const OF_CONTRACTS: [ContractRule; 6] = [
+const OF_CONTRACTS: [ContractRule; 7] = [
     clients::clients_retry_longer_than_stated,
     clients::clients_never_reach_last_attempt,
     clients::answer_timeout_outlives_clients,
+    effects::claim_method_not_offered,
     effects::lost_in_power_cut,
     effects::lost_in_failover,
     effects::one_process_only,

@@ -4,7 +4,7 @@
 //! (a test compares the two).
 
 /// Fields that stand at the top, as the default of every endpoint, or in an endpoint, for it alone.
-pub(super) const POLICY: [&str; 18] = [
+pub(super) const POLICY: [&str; 19] = [
     "carrier",
     "scope",
     "scope_headers",
@@ -14,6 +14,7 @@ pub(super) const POLICY: [&str; 18] = [
     "windows",
     "limits",
     "recovery",
+    "transaction",
     "upstream_deduplicates",
     "probe",
     "rejected_before_processing",
@@ -25,12 +26,13 @@ pub(super) const POLICY: [&str; 18] = [
     "replay_marker",
 ];
 
-const ROOT_ONLY: [&str; 11] = [
+const ROOT_ONLY: [&str; 12] = [
     "api",
     "version",
     "namespace",
     "longest_retry_chain",
     "unlisted",
+    "claim",
     "concurrent_max",
     "status_path",
     "answer_timeout",
@@ -41,8 +43,8 @@ const ROOT_ONLY: [&str; 11] = [
 
 const ENDPOINT_ONLY: [&str; 5] = ["method", "path", "key", "unsafe_reason", "ends_resource"];
 
-pub(super) const ROOT: [&str; 29] = join(&ROOT_ONLY, &POLICY);
-pub(super) const ENDPOINT: [&str; 23] = join(&ENDPOINT_ONLY, &POLICY);
+pub(super) const ROOT: [&str; 31] = join(&ROOT_ONLY, &POLICY);
+pub(super) const ENDPOINT: [&str; 24] = join(&ENDPOINT_ONLY, &POLICY);
 pub(super) const CARRIER: &[&str] = &["header", "body_field", "syntax", "length_max"];
 pub(super) const SCOPE_JWT: &[&str] = &[
     "source",

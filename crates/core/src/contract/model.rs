@@ -27,6 +27,8 @@ pub struct Contract {
     pub longest_retry_chain: Duration,
     /// What happens to state-changing requests that no endpoint lists.
     pub unlisted: Unlisted,
+    /// How the store is asked to arbitrate claims (SPEC 4.2).
+    pub claim: ClaimMethod,
     /// How the layer's own answers look.
     pub answers: Answers,
     /// What the clients are told (SPEC 7); the numbers the docs print and the client takes.
@@ -85,6 +87,8 @@ pub struct Endpoint {
     pub limits: Limits,
     /// What a lost holder means.
     pub recovery: RecoveryClass,
+    /// In which transaction an atomic endpoint is claimed.
+    pub transaction: Shape,
     /// How to find out what became of an uncertain request.
     pub probe: Option<Probe>,
     /// Answers by which the upstream says that it did nothing (protocol 21): they release the key.
@@ -106,6 +110,44 @@ pub struct Endpoint {
     pub ends_resource: Option<EndsResource>,
     /// Line of the endpoint in the contract file, for messages.
     pub line: usize,
+}
+
+/// How a store arbitrates who won a key (SPEC 4.2). All three have one winner; they differ in what they need of the store
+/// and in what else they keep apart.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ClaimMethod {
+    /// A unique constraint on the address: insert, or learn who was there. The cheapest.
+    Unique,
+    /// A write that names the state it replaces, for stores without unique constraints inside transactions.
+    Conditional,
+    /// The row is locked, and the transaction is SERIALIZABLE: what the handler *read* is guarded with what it wrote. For
+    /// requests whose decision depends on rows that others change.
+    Serializable,
+}
+
+impl ClaimMethod {
+    /// All of them: what a store offers that runs one writer at a time.
+    pub const ALL: [ClaimMethod; 3] =
+        [ClaimMethod::Unique, ClaimMethod::Conditional, ClaimMethod::Serializable];
+
+    /// As a contract writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            ClaimMethod::Unique => "unique",
+            ClaimMethod::Conditional => "conditional",
+            ClaimMethod::Serializable => "serializable",
+        }
+    }
+}
+
+/// In which transaction an endpoint of the atomic class is claimed (design 4).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Shape {
+    /// Claim, business rows and answer are one transaction. A crash leaves nothing; the claim is invisible meanwhile.
+    One,
+    /// The claim is committed first, with a lease, and everybody sees it; its completion rides in the handler's
+    /// transaction, guarded by the attempt id.
+    ClaimFirst,
 }
 
 /// Whether an endpoint takes a key (SPEC 1.2: no third state).

@@ -48,6 +48,7 @@ pub(super) struct Policies<'a> {
     pub(super) times: Times<'a>,
     pub(super) limits: Limits,
     pub(super) recovery: RecoveryClass,
+    pub(super) transaction: Shape,
     pub(super) probe: Option<Probe>,
     pub(super) rejected_before_processing: Vec<AnswerMatch>,
     pub(super) final_5xx: Vec<u16>,
@@ -83,6 +84,7 @@ impl<'a> Policies<'a> {
             limits: Limits { request_body_max: BODY_MAX, response_body_max: BODY_MAX },
             // The safe side: a lost holder may have done it, so nothing is run again by itself.
             recovery: RecoveryClass::Outside,
+            transaction: Shape::One,
             probe: None,
             rejected_before_processing: Vec::new(),
             final_5xx: Vec::new(),
@@ -135,6 +137,10 @@ impl<'a> Policies<'a> {
             };
         }
         new.recovery = recovery(section, self.recovery);
+        if let Some(item) = section.get("transaction") {
+            let words = [("one", Shape::One), ("claim_first", Shape::ClaimFirst)];
+            new.transaction = item.word(&words).unwrap_or(new.transaction);
+        }
         if let Some(item) = section.get("probe") {
             new.probe = unless_off(&item, |item| probe_of(&item.section(fields::PROBE)?));
         }

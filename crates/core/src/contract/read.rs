@@ -70,6 +70,8 @@ fn contract(root: &Section<'_>, sink: &Sink<'_>) -> Option<Contract> {
     );
     let unlisted =
         unlisted.and_then(|item| item.word(&[("pass", Unlisted::Pass), ("refuse", Unlisted::Refuse)]));
+    let words = ClaimMethod::ALL.map(|method| (method.as_str(), method));
+    let claim = root.get("claim").and_then(|item| item.word(&words)).unwrap_or(ClaimMethod::Unique);
     let (endpoints, routes) = endpoints(root, chain, chain_item.as_ref(), sink);
     let (answers, client) = (outward::answers(root), outward::client(root));
     let concurrent = root.number("concurrent_max", 1..=CONCURRENT_BOUND, CONCURRENT_MAX);
@@ -79,6 +81,7 @@ fn contract(root: &Section<'_>, sink: &Sink<'_>) -> Option<Contract> {
         namespace: namespace?,
         longest_retry_chain: chain?,
         unlisted: unlisted?,
+        claim,
         answers,
         client,
         concurrent_max: usize::try_from(concurrent).unwrap_or(usize::MAX),
@@ -154,6 +157,7 @@ fn endpoints(
             windows,
             limits: policies.limits,
             recovery: policies.recovery,
+            transaction: policies.transaction,
             probe: policies.probe,
             rejected_before_processing: policies.rejected_before_processing,
             final_5xx: policies.final_5xx,

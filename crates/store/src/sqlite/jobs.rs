@@ -2,7 +2,7 @@
 //!
 //! The closure is any synchronous work inside the batch's transaction, which is what the one-transaction shape needs
 //! too (protocol 28). What it returned is told only once the commit is known (protocol 18). The work of this crate does not
-//! panic; a panic would end the writer, and with it the store.
+//! panic: that would end the writer, and with it the store. Business code may, and is caught where it is called.
 
 use tokio::sync::oneshot;
 

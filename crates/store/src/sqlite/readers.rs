@@ -8,6 +8,7 @@ use std::sync::{
     Mutex, MutexGuard, PoisonError, TryLockError,
     atomic::{AtomicUsize, Ordering},
 };
+use std::time::Duration;
 
 use bytes::Bytes;
 use metrics::{Counter, counter};
@@ -36,16 +37,16 @@ const LIST_STRIDE: usize = 512;
 const READING: &str = "reading records";
 
 const BY_ADDRESS: &str = "
-    SELECT namespace, account, key, data FROM record WHERE (namespace, account, key) > (?1, ?2, ?3)
+    SELECT namespace, account, key, data FROM retrysafe_record WHERE (namespace, account, key) > (?1, ?2, ?3)
     ORDER BY namespace, account, key LIMIT ?4";
 
 const BY_ACCOUNT: &str = "
-    SELECT namespace, account, key, data FROM record
+    SELECT namespace, account, key, data FROM retrysafe_record
     WHERE namespace = ?1 AND account = ?2 AND (namespace, account, key) > (?3, ?4, ?5)
     ORDER BY namespace, account, key LIMIT ?6";
 
 const BY_STATE: &str = "
-    SELECT namespace, account, key, data FROM record INDEXED BY record_due
+    SELECT namespace, account, key, data FROM retrysafe_record INDEXED BY record_due
     WHERE state = ?1 AND (namespace, account, key) > (?2, ?3, ?4)
     ORDER BY namespace, account, key LIMIT ?5";
 
@@ -72,7 +73,9 @@ impl Readers {
     pub(super) fn load(&self, address: &Address) -> Result<Option<Record>, StoreError> {
         let data = self
             .connection()
-            .prepare_cached("SELECT data FROM record WHERE namespace = ?1 AND account = ?2 AND key = ?3")
+            .prepare_cached(
+                "SELECT data FROM retrysafe_record WHERE namespace = ?1 AND account = ?2 AND key = ?3",
+            )
             .and_then(|mut statement| {
                 statement.query_row(key_of(address), |row| row.get::<_, Vec<u8>>(0)).optional()
             })
@@ -118,7 +121,7 @@ impl Readers {
     ) -> Result<Vec<Found>, StoreError> {
         self.connection()
             .prepare_cached(
-                "SELECT namespace, account, key, data FROM record WHERE state = ?1 AND due <= ?2
+                "SELECT namespace, account, key, data FROM retrysafe_record WHERE state = ?1 AND due <= ?2
                  ORDER BY due LIMIT ?3 OFFSET ?4",
             )
             .and_then(|mut statement| {
@@ -135,7 +138,7 @@ impl Readers {
     ) -> Result<Option<Address>, StoreError> {
         let found = self
             .connection()
-            .prepare_cached("SELECT account, key FROM record WHERE status = ?1 AND namespace = ?2")
+            .prepare_cached("SELECT account, key FROM retrysafe_record WHERE status = ?1 AND namespace = ?2")
             .and_then(|mut statement| {
                 let id = status.as_u128().to_be_bytes();
                 statement
@@ -169,6 +172,32 @@ impl Readers {
         }
         found.truncate(limit);
         Ok(found)
+    }
+
+    /// See [`Store::duplicate_effects`](crate::Store::duplicate_effects). A row repeats one that comes before it, by time
+    /// and then by number, so that of two rows one counts.
+    pub(super) fn duplicate_effects(
+        &self,
+        from: Wall,
+        to: Wall,
+        within: Duration,
+    ) -> Result<u64, StoreError> {
+        let within = i64::try_from(within.as_millis()).unwrap_or(i64::MAX);
+        let found: i64 = self
+            .connection()
+            .prepare_cached(
+                "SELECT count(*) FROM retrysafe_effect AS later
+                 WHERE later.at >= ?1 AND later.at < ?2 AND EXISTS (
+                     SELECT 1 FROM retrysafe_effect AS earlier
+                     WHERE earlier.namespace = later.namespace AND earlier.account = later.account
+                       AND earlier.key = later.key AND earlier.step = later.step
+                       AND earlier.at > later.at - ?3 AND (earlier.at, earlier.id) < (later.at, later.id))",
+            )
+            .and_then(|mut statement| {
+                statement.query_row(params![from.unix_ms(), to.unix_ms(), within], |row| row.get(0))
+            })
+            .map_err(failed("counting effects"))?;
+        Ok(found.unsigned_abs())
     }
 
     pub(super) fn meta(&self) -> Result<Meta, StoreError> {

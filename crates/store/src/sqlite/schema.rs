@@ -3,6 +3,10 @@
 //! One table keyed by address (protocol 5: not partitioned), one row of everything else. Address columns are blobs:
 //! bytes are compared as bytes, whatever a collation may think (F16). The columns beside `data` exist to be searched;
 //! what is true is the encoded record.
+//!
+//! Business tables live in the same file, so everything of ours is named `retrysafe_...`. A file of an earlier layout is
+//! upgraded when it is opened; a process of an earlier build that still has it open fails its next write, with nothing
+//! changed.
 
 use std::{path::Path, time::Duration};
 
@@ -11,7 +15,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 use super::{OpenError, SqliteOptions};
 
 /// The layout this build writes. A file with a later one is refused.
-const SCHEMA: i64 = 1;
+const SCHEMA: i64 = 2;
 
 /// Marks the file as a store of ours, so that no other database is ever mistaken for one: "rsf1".
 const APPLICATION_ID: i64 = 0x7273_6631;
@@ -23,7 +27,7 @@ const STATEMENT_CACHE: usize = 32;
 const WRITER_CACHE_KIB: i64 = 32 * 1024;
 
 const TABLES: &str = "
-    CREATE TABLE meta (
+    CREATE TABLE retrysafe_meta (
         only          INTEGER PRIMARY KEY CHECK (only = 1),
         schema        INTEGER NOT NULL,
         fence         INTEGER NOT NULL,
@@ -34,8 +38,8 @@ const TABLES: &str = "
         uncertain     INTEGER NOT NULL,
         completed     INTEGER NOT NULL
     ) STRICT;
-    INSERT INTO meta VALUES (1, 1, 0, NULL, NULL, NULL, 0, 0, 0);
-    CREATE TABLE record (
+    INSERT INTO retrysafe_meta VALUES (1, 2, 0, NULL, NULL, NULL, 0, 0, 0);
+    CREATE TABLE retrysafe_record (
         id        INTEGER PRIMARY KEY,
         namespace BLOB NOT NULL,
         account   BLOB NOT NULL,
@@ -46,10 +50,32 @@ const TABLES: &str = "
         resource  BLOB,
         data      BLOB NOT NULL
     ) STRICT;
-    CREATE UNIQUE INDEX record_address ON record (namespace, account, key);
-    CREATE INDEX record_status ON record (status);
-    CREATE INDEX record_due ON record (state, due);
-    CREATE INDEX record_resource ON record (namespace, account, resource) WHERE resource IS NOT NULL;
+    CREATE UNIQUE INDEX record_address ON retrysafe_record (namespace, account, key);
+    CREATE INDEX record_status ON retrysafe_record (status);
+    CREATE INDEX record_due ON retrysafe_record (state, due);
+    CREATE INDEX record_resource ON retrysafe_record (namespace, account, resource) WHERE resource IS NOT NULL;
+";
+
+/// The effect ledger (SPEC 10.3): deliberately without any unique index.
+const LEDGER: &str = "
+    CREATE TABLE retrysafe_effect (
+        id        INTEGER PRIMARY KEY,
+        namespace BLOB NOT NULL,
+        account   BLOB NOT NULL,
+        key       BLOB NOT NULL,
+        step      BLOB NOT NULL,
+        attempt   BLOB NOT NULL,
+        at        INTEGER NOT NULL
+    ) STRICT;
+    CREATE INDEX retrysafe_effect_address ON retrysafe_effect (namespace, account, key, step, at);
+    CREATE INDEX retrysafe_effect_at ON retrysafe_effect (at);
+";
+
+/// From layout 1, whose tables had names that a business table may want.
+const FROM_1: &str = "
+    ALTER TABLE record RENAME TO retrysafe_record;
+    ALTER TABLE meta RENAME TO retrysafe_meta;
+    UPDATE retrysafe_meta SET schema = 2;
 ";
 
 /// A connection to `options.path`, made if it is not there.
@@ -85,16 +111,36 @@ pub(super) fn prepare(connection: &mut Connection, options: &SqliteOptions) -> R
     let tables: i64 =
         transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(failed)?;
     if tables == 0 {
-        transaction.execute_batch(TABLES).map_err(failed)?;
+        transaction.execute_batch(TABLES).and_then(|()| transaction.execute_batch(LEDGER)).map_err(failed)?;
         transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(failed)?;
     }
-    let schema: Option<i64> =
-        transaction.query_row("SELECT schema FROM meta", [], |row| row.get(0)).optional().map_err(failed)?;
-    match schema {
+    if layout(&transaction).map_err(failed)? == Some(1) {
+        transaction.execute_batch(FROM_1).and_then(|()| transaction.execute_batch(LEDGER)).map_err(failed)?;
+        tracing::info!(path = %path.display(), from = 1, to = SCHEMA, "the layout of the store was upgraded");
+    }
+    match layout(&transaction).map_err(failed)? {
         Some(SCHEMA) => transaction.commit().map_err(failed),
         Some(found) => Err(OpenError::Schema { path: path.clone(), found, known: SCHEMA }),
         None => Err(OpenError::NotAStore { path: path.clone() }),
     }
+}
+
+/// The layout of the file. `None`: it has not the row that says so.
+fn layout(connection: &Connection) -> rusqlite::Result<Option<i64>> {
+    let meta: Option<String> = connection
+        .query_row(
+            "SELECT name FROM sqlite_schema WHERE type = 'table' AND name IN ('retrysafe_meta', 'meta')
+             ORDER BY name DESC",
+            [],
+            |row| row.get(0),
+        )
+        .optional()?;
+    let sql = match meta.as_deref() {
+        Some("retrysafe_meta") => "SELECT schema FROM retrysafe_meta",
+        Some(_) => "SELECT schema FROM meta",
+        None => return Ok(None),
+    };
+    connection.query_row(sql, [], |row| row.get(0)).optional()
 }
 
 /// How long a reader waits for a lock. In WAL mode readers wait for nobody, but for the moment in which a file is

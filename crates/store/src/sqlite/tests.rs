@@ -13,6 +13,7 @@ use crate::{
 };
 
 mod batches;
+mod business;
 mod clocks;
 mod two_processes;
 
@@ -111,9 +112,9 @@ fn another_programs_database_is_refused_and_not_touched() {
 fn a_later_layout_is_refused_and_named() {
     let folder = Folder::new();
     drop(folder.store());
-    Connection::open(folder.path()).unwrap().execute_batch("UPDATE meta SET schema = 7").unwrap();
+    Connection::open(folder.path()).unwrap().execute_batch("UPDATE retrysafe_meta SET schema = 7").unwrap();
     let error = folder.refused();
-    assert!(matches!(error, OpenError::Schema { found: 7, known: 1, .. }), "{error}");
+    assert!(matches!(error, OpenError::Schema { found: 7, known: 2, .. }), "{error}");
     assert_eq!(StoreError::from(error).kind(), ErrorKind::UnknownVersion);
 }
 
@@ -125,7 +126,7 @@ async fn s20_a_record_of_an_unknown_version_is_refused_in_every_verb() {
     let mine = claim(&store, &address, 1).await;
     Connection::open(folder.path())
         .unwrap()
-        .execute_batch("UPDATE record SET data = CAST(x'ff' || substr(data, 2) AS BLOB)")
+        .execute_batch("UPDATE retrysafe_record SET data = CAST(x'ff' || substr(data, 2) AS BLOB)")
         .unwrap();
     let unknown = |error: StoreError| assert_eq!(error.kind(), ErrorKind::UnknownVersion);
     unknown(store.load(&address).await.unwrap_err());

@@ -13,7 +13,7 @@ use retrysafe_core::{
 };
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::fault::failed;
+use super::{fault::failed, watch::Watch};
 use crate::{Census, ErrorKind, StateName, StoreError, Written, clock::TimeKeeper, codec, is_own_write};
 
 const READING: &str = "reading a record to change it";
@@ -26,11 +26,17 @@ const KEPT_BUFFER_BYTES: usize = 256 * 1024;
 /// A transaction of the writer, with the row of the store's own state, which is written back once for the batch.
 pub(super) struct Transaction<'a> {
     connection: &'a Connection,
+    watch: &'a Watch,
     buffer: &'a mut Vec<u8>,
     meta: Meta,
     stored: Meta,
     changed: bool,
 }
+
+/// The savepoint around a job of several changes, by a name that business code may not use.
+pub(super) const SAVEPOINT: &str = "SAVEPOINT retrysafe_job";
+pub(super) const TAKE_BACK: &str = "ROLLBACK TO retrysafe_job";
+pub(super) const RELEASE: &str = "RELEASE retrysafe_job";
 
 /// The one row of `meta`.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -48,9 +54,47 @@ struct Seen {
 
 impl<'a> Transaction<'a> {
     /// Inside a transaction that `connection` has begun.
-    pub(super) fn begun(connection: &'a Connection, buffer: &'a mut Vec<u8>) -> Result<Self, StoreError> {
+    pub(super) fn begun(
+        connection: &'a Connection,
+        watch: &'a Watch,
+        buffer: &'a mut Vec<u8>,
+    ) -> Result<Self, StoreError> {
         let stored = read_meta(connection)?;
-        Ok(Self { connection, buffer, meta: stored, stored, changed: false })
+        Ok(Self { connection, watch, buffer, meta: stored, stored, changed: false })
+    }
+
+    pub(super) fn parts(&self) -> (&'a Connection, &'a Watch) {
+        (self.connection, self.watch)
+    }
+
+    /// Rows were changed by others than the verbs.
+    pub(super) fn touch(&mut self) {
+        self.changed = true;
+    }
+
+    /// Takes back what business code wrote, inside the savepoint of its job.
+    pub(super) fn take_back(&mut self) -> Result<(), StoreError> {
+        let taken = self.connection.prepare_cached(TAKE_BACK).and_then(|mut statement| statement.execute([]));
+        taken.map(|_| ()).map_err(failed("taking back what business code wrote"))
+    }
+
+    /// The record as of this transaction.
+    pub(super) fn load(&self, address: &Address) -> Result<Option<Record>, StoreError> {
+        Ok(self.see(address)?.map(|seen| seen.record))
+    }
+
+    /// See [`Store::forget_effects`](crate::Store::forget_effects).
+    pub(super) fn forget_effects(&mut self, before: Wall, limit: usize) -> Result<usize, StoreError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let forgotten = self
+            .connection
+            .prepare_cached(
+                "DELETE FROM retrysafe_effect WHERE id IN (SELECT id FROM retrysafe_effect WHERE at < ?1 LIMIT ?2)",
+            )
+            .and_then(|mut statement| statement.execute(params![before.unix_ms(), limit]))
+            .map_err(failed("forgetting effects"))?;
+        self.changed |= forgotten > 0;
+        Ok(forgotten)
     }
 
     /// What a savepoint has to bring back besides the rows.
@@ -91,7 +135,7 @@ impl<'a> Transaction<'a> {
         let mark = self.meta.mark;
         self.connection
             .prepare_cached(
-                "UPDATE meta SET fence = ?1, clock_ms = ?2, clock_boot = ?3, clock_boot_ns = ?4, in_flight = ?5,
+                "UPDATE retrysafe_meta SET fence = ?1, clock_ms = ?2, clock_boot = ?3, clock_boot_ns = ?4, in_flight = ?5,
                  uncertain = ?6, completed = ?7",
             )
             .and_then(|mut statement| {
@@ -131,7 +175,7 @@ impl<'a> Transaction<'a> {
         let Some(seen) = self.see(address)?.filter(|seen| guard.allows(&seen.record)) else {
             return Ok(false);
         };
-        self.change("DELETE FROM record WHERE id = ?1", params![seen.id])?;
+        self.change("DELETE FROM retrysafe_record WHERE id = ?1", params![seen.id])?;
         *self.count(&seen.record.state) -= 1;
         Ok(true)
     }
@@ -147,7 +191,7 @@ impl<'a> Transaction<'a> {
         let bound = self
             .connection
             .prepare_cached(
-                "SELECT id, data FROM record WHERE namespace = ?1 AND account = ?2 AND resource = ?3",
+                "SELECT id, data FROM retrysafe_record WHERE namespace = ?1 AND account = ?2 AND resource = ?3",
             )
             .and_then(|mut statement| {
                 let key = params![
@@ -203,7 +247,9 @@ impl<'a> Transaction<'a> {
     fn see(&self, address: &Address) -> Result<Option<Seen>, StoreError> {
         let found = self
             .connection
-            .prepare_cached("SELECT id, data FROM record WHERE namespace = ?1 AND account = ?2 AND key = ?3")
+            .prepare_cached(
+                "SELECT id, data FROM retrysafe_record WHERE namespace = ?1 AND account = ?2 AND key = ?3",
+            )
             .and_then(|mut statement| statement.query_row(key_of(address), id_and_data).optional())
             .map_err(failed(READING))?;
         found.map(|(id, data)| Ok(Seen { id, record: codec::decode(&data)? })).transpose()
@@ -215,7 +261,7 @@ impl<'a> Transaction<'a> {
         let columns = Columns::of(next);
         let data = std::mem::take(self.buffer);
         let written = self.change(
-            "INSERT INTO record (namespace, account, key, status, state, due, resource, data)
+            "INSERT INTO retrysafe_record (namespace, account, key, status, state, due, resource, data)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
             params![
                 namespace,
@@ -241,12 +287,12 @@ impl<'a> Transaction<'a> {
         let written = if next.status_id == seen.record.status_id {
             // Leaving a column out of SET leaves its index alone: the usual case is two index writes cheaper.
             self.change(
-                "UPDATE record SET state = ?1, due = ?2, resource = ?3, data = ?4 WHERE id = ?5",
+                "UPDATE retrysafe_record SET state = ?1, due = ?2, resource = ?3, data = ?4 WHERE id = ?5",
                 params![columns.state, columns.due, columns.resource, data, seen.id],
             )
         } else {
             self.change(
-                "UPDATE record SET state = ?1, due = ?2, resource = ?3, data = ?4, status = ?6 WHERE id = ?5",
+                "UPDATE retrysafe_record SET state = ?1, due = ?2, resource = ?3, data = ?4, status = ?6 WHERE id = ?5",
                 params![columns.state, columns.due, columns.resource, data, seen.id, columns.status],
             )
         };
@@ -333,7 +379,7 @@ fn id_and_data(row: &Row<'_>) -> rusqlite::Result<(i64, Bytes)> {
 pub(super) fn read_meta(connection: &Connection) -> Result<Meta, StoreError> {
     connection
         .prepare_cached(
-            "SELECT fence, clock_ms, clock_boot, clock_boot_ns, in_flight, uncertain, completed FROM meta",
+            "SELECT fence, clock_ms, clock_boot, clock_boot_ns, in_flight, uncertain, completed FROM retrysafe_meta",
         )
         .and_then(|mut statement| {
             statement.query_row([], |row| {

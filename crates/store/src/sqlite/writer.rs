@@ -20,8 +20,9 @@ use super::{
     fault::{SharedFault, kind_of},
     jobs::{Failed, Job},
     queue::{Pace, Queue},
-    transaction::Transaction,
+    transaction::{RELEASE, SAVEPOINT, TAKE_BACK, Transaction},
     turns::{NoTurn, Turns},
+    watch::Watch,
 };
 use crate::{ErrorKind, StoreError, clock::TimeKeeper};
 
@@ -32,6 +33,7 @@ const COMMITTING: &str = "committing a batch";
 
 pub(super) struct Writer {
     pub(super) connection: Connection,
+    pub(super) watch: Watch,
     pub(super) queue: Arc<Queue>,
     pub(super) turns: Arc<Turns>,
     pub(super) time: Arc<TimeKeeper>,
@@ -120,13 +122,14 @@ impl Writer {
     }
 
     fn transaction(&mut self, jobs: &mut Vec<Box<dyn Job>>) -> Result<Duration, SharedFault> {
-        let Self { connection, queue, buffer, time, meters, batch_max, .. } = self;
+        let Self { connection, watch, queue, buffer, time, meters, batch_max, .. } = self;
+        watch.begin();
         let begun = execute(connection, "BEGIN IMMEDIATE");
         if let Err(error) = begun {
             queue.pop_into(jobs, *batch_max);
             return Err(SharedFault::of(kind_of(&error), BEGINNING, error));
         }
-        let mut transaction = match Transaction::begun(connection, buffer) {
+        let mut transaction = match Transaction::begun(connection, watch, buffer) {
             Ok(transaction) => transaction,
             Err(error) => {
                 queue.pop_into(jobs, *batch_max);
@@ -137,12 +140,12 @@ impl Writer {
         while jobs.len() < *batch_max
             && let Some(mut job) = queue.pop()
         {
-            let ran = run_one(connection, &mut *job, &mut transaction);
+            let ran = run_one(connection, watch, &mut *job, &mut transaction);
             jobs.push(job);
             ran?;
         }
         let changed = transaction.finish(time).map_err(|error| shared(&error))?;
-        still_there(connection)?;
+        still_there(connection, watch)?;
         let started = Instant::now();
         execute(connection, "COMMIT")
             .map_err(|error| SharedFault::of(kind_of_commit(&error), COMMITTING, error))?;
@@ -188,32 +191,33 @@ fn kind_of_commit(error: &rusqlite::Error) -> ErrorKind {
 /// Runs one job. `Err`: the transaction is lost, and with it the batch.
 fn run_one(
     connection: &Connection,
+    watch: &Watch,
     job: &mut dyn Job,
     transaction: &mut Transaction<'_>,
 ) -> Result<(), SharedFault> {
     let lost = |error| SharedFault::of(kind_of(&error), RUNNING, error);
     let before = transaction.meta();
     if job.needs_savepoint() {
-        execute(connection, "SAVEPOINT job").map_err(lost)?;
+        execute(connection, SAVEPOINT).map_err(lost)?;
     }
     let ran = job.run(transaction);
-    still_there(connection)?;
+    still_there(connection, watch)?;
     if let Err(Failed) = ran {
         transaction.restore(before);
         if job.needs_savepoint() {
-            execute(connection, "ROLLBACK TO job").map_err(lost)?;
+            execute(connection, TAKE_BACK).map_err(lost)?;
         }
     }
     if job.needs_savepoint() {
-        execute(connection, "RELEASE job").map_err(lost)?;
+        execute(connection, RELEASE).map_err(lost)?;
     }
     Ok(())
 }
 
 /// A full disk or a failed read can end the whole transaction inside of a statement (protocol 17), and what came after
 /// it would commit statement by statement.
-fn still_there(connection: &Connection) -> Result<(), SharedFault> {
-    if connection.is_autocommit() { Err(SharedFault::new(ErrorKind::Unavailable, RUNNING)) } else { Ok(()) }
+fn still_there(connection: &Connection, watch: &Watch) -> Result<(), SharedFault> {
+    if watch.is_whole(connection) { Ok(()) } else { Err(SharedFault::new(ErrorKind::Unavailable, RUNNING)) }
 }
 
 fn execute(connection: &Connection, sql: &str) -> rusqlite::Result<()> {

@@ -3,7 +3,7 @@
 use super::{Case, Finding, Offered, error, note, warning};
 use crate::{
     contract::{
-        model::{Contract, InFlightAnswer, StoreDown, WhenAbsent},
+        model::{Contract, InFlightAnswer, Shape, StoreDown, WhenAbsent},
         values::show,
     },
     policy::Place,
@@ -42,9 +42,38 @@ pub(super) fn phased_not_offered(case: &Case<'_>) -> Option<Finding> {
 pub(super) fn accepted_in_one_transaction(case: &Case<'_>) -> Option<Finding> {
     let answer = case.endpoint.in_flight.answer;
     let accepts = matches!(answer, InFlightAnswer::AcceptPreferred | InFlightAnswer::AcceptAlways);
-    (accepts && case.endpoint.recovery == RecoveryClass::Atomic).then(|| {
+    let one = case.endpoint.recovery == RecoveryClass::Atomic && case.endpoint.transaction == Shape::One;
+    (accepts && one).then(|| {
         let message = "in one transaction the claim is invisible until it commits: there is nothing a status URL could show";
-        error("accepted_in_one_transaction", message, "write in_flight.answer = \"409\" or \"wait\"")
+        let help =
+            "write transaction = \"claim_first\", which costs one commit more, or in_flight.answer = \"409\" or \"wait\"";
+        error("accepted_in_one_transaction", message, help)
+    })
+}
+
+pub(super) fn claim_first_outside(case: &Case<'_>) -> Option<Finding> {
+    let endpoint = case.endpoint;
+    (endpoint.transaction == Shape::ClaimFirst && endpoint.recovery != RecoveryClass::Atomic).then(|| {
+        let message = "transaction = \"claim_first\" lets the completion ride in the handler's transaction, and this endpoint \
+                       says that its effect is elsewhere";
+        error("claim_first_outside", message, "write recovery = \"atomic\", or leave transaction out")
+    })
+}
+
+pub(super) fn claim_method_not_offered(contract: &Contract, offered: &Offered) -> Option<Finding> {
+    (!offered.claims_by.contains(&contract.claim)).then(|| {
+        let offers: Vec<&str> = offered.claims_by.iter().map(|method| method.as_str()).collect();
+        let message = format!(
+            "claim = \"{}\", and the {} store as it is opened claims by {}",
+            contract.claim.as_str(),
+            offered.store,
+            offers.join(" or ")
+        );
+        error(
+            "claim_method_not_offered",
+            message,
+            "open the store with the method the contract names, or name another",
+        )
     })
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Lets `jobs` jobs gather, so that they become one batch: nobody gets a turn until all are in line.
-async fn in_one_batch(folder: &Folder, store: &SqliteStore, jobs: usize) {
+pub(super) async fn in_one_batch(folder: &Folder, store: &SqliteStore, jobs: usize) {
     let others = turns::Turns::open(&folder.path()).unwrap();
     let turn = others.take(Duration::from_secs(30)).unwrap();
     while store.queue.len() < jobs {
