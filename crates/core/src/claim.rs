@@ -99,6 +99,14 @@ impl Claim {
         Settling { address: self.address, change: Change::Remove(guard) }
     }
 
+    /// The end of this claim as a write that can ride in a business transaction (design 4, claim first). It is guarded by
+    /// the attempt id like every end, so a holder that was taken over fails, and its rows go with it. The claim itself
+    /// stays: it is renewed meanwhile, and released if the transaction was rolled back.
+    pub fn in_transaction(&self) -> Opened {
+        let expect = Expect::Attempt(self.record.attempt);
+        Opened { opening: Write { expect, next: self.record.clone() } }
+    }
+
     fn own(&self, state: State) -> Write {
         own_write(&self.record, state)
     }
@@ -124,6 +132,16 @@ impl Opened {
     /// Guards the completing write.
     pub fn attempt(&self) -> AttemptId {
         self.opening.next.attempt
+    }
+
+    /// What has to be there when the transaction begins.
+    pub fn expect(&self) -> Expect {
+        self.opening.expect
+    }
+
+    /// What the request was.
+    pub fn fingerprint(&self) -> &Fingerprint {
+        &self.opening.next.fingerprint
     }
 
     /// What happens when this holder is lost, once there is a record.

@@ -171,7 +171,7 @@ impl Code {
                 "Authenticate as the API's documentation says."),
             StoreUnavailable => ("idempotency_store_unavailable", 503, true,
                 "The idempotency store is unavailable",
-                "Nothing was run. Send the same request with the same key later."),
+                "Send the same request with the same key later. Should it have been done, that gets its answer."),
             Overloaded => ("idempotency_overloaded", 503, true,
                 "Too many requests are in flight",
                 "Nothing was run. Send the same request with the same key later."),

@@ -1,28 +1,34 @@
 //! The claim protocol around any piece of work: `core` decides, this shell asks the store and keeps the lease.
 //!
-//! [`Engine::claim`] answers whether a keyed request may run; [`Held::run`] drives the work while renewing the lease;
-//! [`Engine::settle`] ends the claim. The HTTP layer is one user of it; a consumer or a job is another.
+//! [`Engine::claim`] answers whether a keyed request may run, whoever arbitrates: a claim of its own in the store, or a
+//! transaction that the claim is part of ([`Arbiter`]). [`Engine::keep`] drives the work while renewing the lease;
+//! [`Engine::settle`] ends the claim.
 
-use std::{cell::RefCell, sync::Arc, time::Duration};
+mod arbiter;
+mod fresh;
+
+use std::{sync::Arc, time::Duration};
 
 use retrysafe_core::{
     address::Address,
     claim::{Change, Claim, Settled, Settling, Stale},
     codes::Code,
-    contract::{Contract, Endpoint},
-    decide::{Asked, Decision, Fresh, Refusal, Rules, Upkeep, decide, upkeep},
-    ids::{AttemptId, StatusId},
-    outcome::Outcome,
+    contract::{Contract, Endpoint, InFlightAnswer},
+    decide::{Asked, Decision, Refusal, Rules, Upkeep, decide, locked, upkeep},
+    ids::AttemptId,
     record::{Record, RemoveIf, State, Write},
     time::Wall,
 };
 use retrysafe_store::{Due, ErrorKind, Store, StoreError, Written};
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::Instant,
+use tokio::{sync::Semaphore, time::Instant};
+
+use crate::{
+    meters::Meters,
+    waiters::{Waiters, Waiting},
 };
 
-use crate::{meters::Meters, waiters::Waiters};
+pub(crate) use arbiter::{Arbiter, Claimed, Held, InStore, Told, Tried};
+pub(crate) use fresh::fresh;
 
 /// Rounds of "decide, write, lost, decide again" before a claim gives up with 503. Each lost round means that somebody
 /// else made progress on the same key, so more than a few in a row point to a broken store.
@@ -51,30 +57,8 @@ pub(crate) struct Engine {
     pub(crate) contract: Arc<Contract>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) meters: Meters,
-    waiters: Arc<Waiters>,
+    pub(crate) waiters: Arc<Waiters>,
     permits: Arc<Semaphore>,
-}
-
-/// The answer to [`Engine::claim`].
-pub(crate) enum Claimed {
-    /// Run it.
-    Run(Box<Held>),
-    /// Answer with this.
-    Replay(Arc<Outcome>),
-    /// Answer with this.
-    Refuse(Refusal),
-    /// Answer 202.
-    Accept { status_id: StatusId, retry_after: Duration },
-    /// It may have happened; a probe could tell.
-    Uncertain(Box<Record>),
-}
-
-/// A won claim with what it needs while it runs. The permit was taken before the claim and lives as long: a client that
-/// resets streams does not free it (protocol 14).
-#[must_use = "a claim that is dropped blocks its key until the lease ends"]
-pub(crate) struct Held {
-    pub(crate) claim: Claim,
-    pub(crate) permit: OwnedSemaphorePermit,
 }
 
 /// Why a claim could not be settled.
@@ -101,30 +85,31 @@ impl Engine {
 
     /// Whether the request at `address` may run. Waits where the contract says so, for as long as it says, and never past
     /// `deadline`: a caller that was told "failed" must not be surprised by an effect that began after that.
-    pub(crate) async fn claim(
+    pub(crate) async fn claim<A: Arbiter>(
         &self,
-        endpoint: &Endpoint,
+        rules: &Rules<'_>,
         address: &Address,
         asked: &Asked<'_>,
         deadline: Option<Instant>,
-    ) -> Result<Claimed, StoreError> {
-        let rules = Rules {
-            endpoint: &endpoint.name,
-            contract_version: self.contract.version,
-            recovery: endpoint.recovery,
-            lease: endpoint.windows.lease,
-            in_flight: &endpoint.in_flight,
-        };
+        arbiter: &mut A,
+    ) -> Result<Claimed<A::Won>, StoreError> {
+        let told = |told| Ok(Claimed::Told(told));
+        let in_flight = || Refusal::after(Code::KeyInFlight, rules.in_flight.retry_after);
+        let bounded = |until: Instant| deadline.map_or(until, |deadline| deadline.min(until));
+        // Joined before the attempt that may find it locked, so that an end in between is not missed.
+        let waits = A::MAY_LOCK && matches!(rules.in_flight.answer, InFlightAnswer::Wait { .. });
+        let waiting = waits.then(|| self.waiters.join(address));
+        let mut pause = POLL_FIRST;
         let mut seen: Option<Record> = None;
         let mut wait_until: Option<Instant> = None;
         let mut rounds = 0;
         while rounds < CLAIM_ROUNDS_MAX {
             let now = self.store.now()?;
-            match decide(seen.as_ref(), asked, &rules, fresh()?, now) {
+            match decide(seen.as_ref(), asked, rules, fresh()?, now) {
                 Decision::Claim(write) => {
                     rounds += 1;
                     if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-                        return Ok(Claimed::Refuse(Refusal::of(Code::DeadlineExceeded)));
+                        return told(Told::Refuse(Refusal::of(Code::DeadlineExceeded)));
                     }
                     let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
                         // Nothing may run, but what is there can still be told: an overload must not turn away the
@@ -135,23 +120,30 @@ impl Engine {
                                 continue;
                             }
                         }
-                        return Ok(Claimed::Refuse(Refusal::after(Code::Overloaded, RETRY_AFTER_OUTAGE)));
+                        return told(Told::Refuse(Refusal::after(Code::Overloaded, RETRY_AFTER_OUTAGE)));
                     };
-                    match self.offer(address, &write, CLAIM_OFFERS_MAX).await {
-                        Ok(Written::Yes(fence)) => {
-                            let Some(claim) = Claim::won(address.clone(), &write, fence) else { continue };
+                    let woken = waiting.as_ref().map(Waiting::woken);
+                    match arbiter.attempt(address, &write).await? {
+                        Tried::Won(won) => {
                             self.meters.claimed(seen.as_ref());
-                            return Ok(Claimed::Run(Box::new(Held { claim, permit })));
+                            return Ok(Claimed::Won(Box::new(Held { won, permit })));
                         }
-                        Ok(Written::No(present)) => seen = present,
-                        Err(error) => {
-                            // It may have been committed, and nobody will run it: leave nothing behind if possible, else
-                            // the key is blocked until a lease ends that nobody holds.
-                            if error.kind() == ErrorKind::Unknown {
-                                let guard = RemoveIf::Attempt(write.next.attempt);
-                                let _ = self.store.remove_if(address, guard).await;
+                        Tried::Seen(present) => seen = present,
+                        Tried::Locked => {
+                            let (Decision::Wait(at_most), Some(woken)) = (locked(rules.in_flight), woken)
+                            else {
+                                return told(Told::Refuse(in_flight()));
+                            };
+                            // Nothing is held while waiting (protocol 14), and time bounds it, not rounds.
+                            drop(permit);
+                            rounds -= 1;
+                            let until = *wait_until.get_or_insert_with(|| bounded(Instant::now() + at_most));
+                            if until <= Instant::now() {
+                                return told(Told::Refuse(in_flight()));
                             }
-                            return Err(error);
+                            let _ = tokio::time::timeout_at((Instant::now() + pause).min(until), woken).await;
+                            pause = (pause * 2).min(POLL_LONGEST);
+                            seen = None;
                         }
                     }
                 }
@@ -166,21 +158,17 @@ impl Engine {
                     };
                 }
                 Decision::Wait(at_most) => {
-                    let until = *wait_until.get_or_insert_with(|| {
-                        let until = Instant::now() + at_most;
-                        deadline.map_or(until, |deadline| deadline.min(until))
-                    });
+                    let until = *wait_until.get_or_insert_with(|| bounded(Instant::now() + at_most));
                     if until <= Instant::now() {
-                        let refusal = Refusal::after(Code::KeyInFlight, endpoint.in_flight.retry_after);
-                        return Ok(Claimed::Refuse(refusal));
+                        return told(Told::Refuse(in_flight()));
                     }
                     seen = Box::pin(self.wait(address, until)).await?;
                 }
-                Decision::Replay(outcome) => return Ok(Claimed::Replay(outcome)),
-                Decision::Refuse(refusal) => return Ok(Claimed::Refuse(refusal)),
-                Decision::Uncertain(record) => return Ok(Claimed::Uncertain(record)),
+                Decision::Replay(outcome) => return told(Told::Replay(outcome)),
+                Decision::Refuse(refusal) => return told(Told::Refuse(refusal)),
+                Decision::Uncertain(record) => return told(Told::Uncertain(record)),
                 Decision::Accept { status_id, retry_after } => {
-                    return Ok(Claimed::Accept { status_id, retry_after });
+                    return told(Told::Accept { status_id, retry_after });
                 }
             }
         }
@@ -338,6 +326,26 @@ impl Engine {
         }
     }
 
+    /// Frees the key of an attempt that left nothing. What cannot be freed now is when its lease ends.
+    pub(crate) async fn give_up(&self, address: &Address, attempt: AttemptId) {
+        if let Err(error) = self.remove(address, RemoveIf::Attempt(attempt)).await {
+            tracing::warn!(%error, %attempt, "a claim was not released; it ends with its lease");
+        }
+        self.waiters.wake(address);
+    }
+
+    /// Drives `work` to its end while keeping the lease of `claim`, as long as a handler may take.
+    pub(crate) async fn keep_claim<T>(
+        &self,
+        claim: &Claim,
+        endpoint: &Endpoint,
+        work: impl Future<Output = T>,
+    ) -> T {
+        let lease = endpoint.windows.lease;
+        let renewal = |now| Some(claim.renewal(now, lease));
+        self.keep(claim.address(), renewal, lease, self.contract.answer_timeout, work).await
+    }
+
     /// Drives `work` to its end while keeping the lease of the claim at `address`, for at most `longest`: a handler that
     /// hangs must not hold its key for ever. Past that the work still runs, but its lease may end.
     ///
@@ -421,44 +429,5 @@ impl Patience {
         tokio::time::sleep(self.pause).await;
         self.pause = (self.pause * 2).min(OFFER_PAUSE_LONGEST);
         Ok(())
-    }
-}
-
-/// Randomness for one claim. The operating system's, since a guessed status id would show another caller's answer; drawn
-/// for many claims at once, since a system call for each costs as much as the claim itself on the memory store.
-fn fresh() -> Result<Fresh, StoreError> {
-    thread_local! {
-        static POOL: RefCell<Pool> = const { RefCell::new(Pool { bytes: [0; POOL_BYTES], used: POOL_BYTES }) };
-    }
-    POOL.with_borrow_mut(|pool| {
-        let attempt = AttemptId::new(pool.draw()?);
-        let status_id = StatusId::new(pool.draw()?);
-        Ok(Fresh { attempt, status_id })
-    })
-}
-
-/// Random bytes of one thread, each used once.
-struct Pool {
-    bytes: [u8; POOL_BYTES],
-    used: usize,
-}
-
-const POOL_BYTES: usize = 4096;
-
-impl Pool {
-    fn draw(&mut self) -> Result<u128, StoreError> {
-        if self.used == POOL_BYTES {
-            getrandom::fill(&mut self.bytes).map_err(|error| {
-                StoreError::with_source(ErrorKind::Unavailable, "drawing an attempt id", error.to_string())
-            })?;
-            self.used = 0;
-        }
-        let mut number = [0; 16];
-        let from = self.used;
-        self.used += number.len();
-        // What was used is wiped: a later look at this memory does not tell which ids were handed out.
-        number.copy_from_slice(&self.bytes[from..self.used]);
-        self.bytes[from..self.used].fill(0);
-        Ok(u128::from_le_bytes(number))
     }
 }

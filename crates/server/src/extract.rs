@@ -31,16 +31,21 @@ use axum::{
     extract::{FromRequest, Request},
     response::{IntoResponse, Response},
 };
-use bytes::Bytes;
-use http::{HeaderValue, StatusCode, header};
-use retrysafe_core::{codes::Code, decide::Refusal, policy::Effect};
-use serde::{Serialize, de::DeserializeOwned};
+use http::StatusCode;
+use retrysafe_core::{codes::Code, decide::Refusal};
+#[cfg(feature = "sqlite")]
+use retrysafe_store::sqlite::{SqliteStore, SqliteTx};
+use retrysafe_store::{Store, transactional::Transactional};
+use serde::de::DeserializeOwned;
 
+pub use crate::reply::{Refuse, Reply};
 use crate::{
     admit::Admitted,
     body::Body,
-    guard::{Disposition, Guard, Guarded, Job},
+    guard::{Guard, Guarded, Job},
+    reply::respond,
     retrysafe::Retrysafe,
+    transaction::Tx,
 };
 
 /// A keyed request whose body is a `T`, identified and read, not yet claimed.
@@ -54,65 +59,6 @@ pub struct Keyed<T> {
 /// The answer of a keyed handler. Only [`Keyed::run`] makes one.
 #[derive(Debug)]
 pub struct Answer(http::Response<Body>);
-
-/// What a handler that did its work replies with. It is stored and replayed whatever its status: the handler, not the
-/// status, decides (protocol 16).
-#[derive(Debug)]
-pub struct Reply(http::Response<Bytes>);
-
-/// What a handler that did *not* cause its effect replies with.
-#[derive(Debug)]
-pub enum Refuse {
-    /// Store this answer as the contract's failure policy says for its status.
-    Store(Reply),
-    /// Free the key: the next attempt runs again.
-    Release(Reply),
-    /// Whether the effect happened is unknown: the key becomes uncertain.
-    Unknown,
-}
-
-impl Reply {
-    /// A reply with a JSON body. A value that cannot be serialised becomes an empty 500.
-    pub fn json(status: u16, value: &impl Serialize) -> Self {
-        let body = serde_json::to_vec(value);
-        let status = if body.is_ok() { status } else { 500 };
-        Self::bytes(status, "application/json", body.unwrap_or_default())
-    }
-
-    /// A reply with these bytes.
-    pub fn bytes(status: u16, content_type: &'static str, body: impl Into<Bytes>) -> Self {
-        let mut response = http::Response::new(body.into());
-        *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-        Self(response)
-    }
-
-    /// With a header line more. A value that is no header value is left out.
-    #[must_use]
-    pub fn header(mut self, name: http::HeaderName, value: &str) -> Self {
-        if let Ok(value) = HeaderValue::try_from(value) {
-            self.0.headers_mut().append(name, value);
-        }
-        self
-    }
-}
-
-impl Refuse {
-    /// A refusal to be stored, as a problem with this detail.
-    pub fn store(status: u16, detail: &str) -> Self {
-        Self::Store(problem(status, detail))
-    }
-
-    /// A refusal that frees the key, as a problem with this detail.
-    pub fn release(status: u16, detail: &str) -> Self {
-        Self::Release(problem(status, detail))
-    }
-}
-
-fn problem(status: u16, detail: &str) -> Reply {
-    let body = serde_json::json!({ "status": status, "detail": detail });
-    Reply::bytes(status, "application/problem+json", body.to_string())
-}
 
 impl<T: Send + 'static> Keyed<T> {
     /// The body.
@@ -134,7 +80,7 @@ impl<T: Send + 'static> Keyed<T> {
                 let Some(guarded) = request.extensions().get::<Guarded>().cloned() else {
                     return Err(NotGuarded);
                 };
-                Ok(respond(work(body, guarded).await))
+                Ok(respond(work(body, guarded).await).map(Body::full))
             })
             .await;
         Answer(response)
@@ -143,20 +89,33 @@ impl<T: Send + 'static> Keyed<T> {
 
 struct NotGuarded;
 
-fn respond(result: Result<Reply, Refuse>) -> http::Response<Body> {
-    let (Reply(response), effect) = match result {
-        Ok(reply) => (reply, Effect::Done),
-        Err(Refuse::Store(reply)) => (reply, Effect::None),
-        Err(Refuse::Release(Reply(response))) => {
-            let mut response = response.map(Body::full);
-            response.extensions_mut().insert(Disposition::Release);
-            return response;
-        }
-        Err(Refuse::Unknown) => (Reply::bytes(500, "application/json", Bytes::new()), Effect::Unknown),
-    };
-    let mut response = response.map(Body::full);
-    response.extensions_mut().insert(effect);
-    response
+impl<T: Send + 'static> Keyed<T> {
+    /// Runs `work` in a transaction of `database` that holds this request's claim, if it wins: what `work` writes through
+    /// [`Tx`] and the stored answer are committed together or not at all. The contract says `recovery = "atomic"`, and
+    /// `database` is the store that the layer was built with.
+    ///
+    /// [`Ok`] commits, whatever the status. [`Refuse::Store`] takes back what was written and keeps the answer. Everything
+    /// else, a panic too, leaves nothing.
+    pub async fn transaction<D, W, F>(self, database: &Arc<D>, work: W) -> Answer
+    where
+        D: Store + Transactional,
+        W: FnOnce(Tx<D::Open>, T) -> F + Send + 'static,
+        F: Future<Output = Result<Reply, Refuse>> + Send + 'static,
+    {
+        let Keyed { guard, job, body } = self;
+        Answer(guard.transact(job, Arc::clone(database), body, work).await)
+    }
+
+    /// The same on SQLite. `work` runs on the writer thread, in a transaction that it shares with others: it must not
+    /// wait for anything, since every key of the file waits for it.
+    #[cfg(feature = "sqlite")]
+    pub async fn transaction_sync<W>(self, store: &Arc<SqliteStore>, work: W) -> Answer
+    where
+        W: FnOnce(&SqliteTx<'_>, T) -> Result<Reply, Refuse> + Send + 'static,
+    {
+        let Keyed { guard, job, body } = self;
+        Answer(guard.transact_sqlite(job, Arc::clone(store), move |tx| work(tx, body)).await)
+    }
 }
 
 impl<S, T> FromRequest<S> for Keyed<T>

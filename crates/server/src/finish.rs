@@ -34,45 +34,25 @@ impl Guard {
         headers: Option<http::HeaderMap>,
     ) -> Response<Body> {
         let endpoint = &plan.endpoint;
-        let recovery = claim.recovery();
         let address = claim.address().clone();
         let fingerprint = *claim.fingerprint();
-        let settlement = match &ran {
-            Ran::Answered { parts, body, .. } => self.judge(endpoint, recovery, parts, Some(body)),
-            Ran::Unkept { parts, .. } => self.judge(endpoint, recovery, parts, None),
-            Ran::Lost => lost(recovery, Uncertainty::UpstreamLost),
-            Ran::Panicked => panicked(recovery),
-        };
         let now = match self.engine.store.now() {
             Ok(now) => now,
             Err(error) => return self.not_stored(&error),
         };
-        let (settling, live) = match (settlement, ran) {
-            (Settlement::Store { replay }, Ran::Answered { parts, body, trailers }) => {
-                let outcome = answer::outcome(&parts, &body, trailers.as_ref(), &endpoint.headers);
-                let (times, resource) = times(endpoint, replay, &outcome);
-                let live = Response::from_parts(parts, Body::full_with_trailers(body, trailers));
+        let end = self.conclude(endpoint, claim.recovery(), ran);
+        let released = matches!(end, End::Release(_));
+        let (settling, live) = match end {
+            End::Complete(Complete { outcome, times, resource, live, .. }) => {
                 (claim.complete(outcome, times, resource, now), Some(live))
             }
-            (Settlement::Store { replay }, Ran::Unkept { parts, body, why }) => {
-                self.engine.meters.tombstone();
-                let outcome = answer::tombstone(&parts, why, &endpoint.headers);
-                let (times, resource) = times(endpoint, replay, &outcome);
-                (claim.complete(outcome, times, resource, now), Some(Response::from_parts(parts, body)))
-            }
-            (Settlement::Release, ran) => (claim.release(), ran.into_response()),
-            (Settlement::Resend, _) => (claim.release(), None),
-            (Settlement::Hold(why), _) => (claim.hold(why, now), None),
-            // `lost` and `panicked` never store.
-            (Settlement::Store { .. }, Ran::Lost | Ran::Panicked) => {
-                (claim.hold(Uncertainty::UpstreamLost, now), None)
-            }
+            End::Release(live) => (claim.release(), live),
+            End::Resend => (claim.release(), None),
+            End::Hold(why) => (claim.hold(why, now), None),
         };
         match (self.engine.settle_own(settling, endpoint.windows.lease).await, live) {
             (Ok(Settled::Stored(outcome)), Some(live)) => {
-                if let (Some(resource), true) = (ended, outcome.status < 300) {
-                    Box::pin(self.end_resource(endpoint, &address, &resource)).await;
-                }
+                self.ended(endpoint, &address, ended, outcome.status).await;
                 live
             }
             (Ok(Settled::Released), Some(live)) => live,
@@ -89,14 +69,55 @@ impl Guard {
             (Err(SettleFault::Stale(Stale)), _) => {
                 Box::pin(self.answer_stale(plan, &address, &fingerprint)).await
             }
-            (Err(SettleFault::Store(error)), live) => match settlement {
-                // Nothing happened and nothing was stored: the answer stands. Its key stays taken; what that means is
-                // decided by the recovery class when the lease ends.
-                Settlement::Release => live.unwrap_or_else(|| self.not_stored(&error)),
-                Settlement::Store { .. } | Settlement::Resend | Settlement::Hold(_) => {
-                    self.not_stored(&error)
-                }
-            },
+            // Nothing happened and nothing was stored: the answer stands. Its key stays taken; what that means is
+            // decided by the recovery class when the lease ends.
+            (Err(SettleFault::Store(error)), live) => {
+                live.filter(|_| released).unwrap_or_else(|| self.not_stored(&error))
+            }
+        }
+    }
+
+    /// What is to become of a claim of the class `recovery` (protocol 8: the record's, not the contract's), given what its
+    /// work left behind.
+    pub(crate) fn conclude(&self, endpoint: &Endpoint, recovery: RecoveryClass, ran: Ran) -> End {
+        let settlement = match &ran {
+            Ran::Answered { parts, body, .. } => self.judge(endpoint, recovery, parts, Some(body)),
+            Ran::Unkept { parts, .. } => self.judge(endpoint, recovery, parts, None),
+            Ran::Lost => lost(recovery, Uncertainty::UpstreamLost),
+            Ran::Panicked => panicked(recovery),
+        };
+        match (settlement, ran) {
+            (Settlement::Store { replay }, Ran::Answered { parts, body, trailers }) => {
+                let outcome = answer::outcome(&parts, &body, trailers.as_ref(), &endpoint.headers);
+                let keeps_effect = parts.extensions.get::<Effect>() != Some(&Effect::None);
+                let live = Response::from_parts(parts, Body::full_with_trailers(body, trailers));
+                End::Complete(Complete::of(endpoint, replay, outcome, live, keeps_effect))
+            }
+            (Settlement::Store { replay }, Ran::Unkept { parts, body, why }) => {
+                self.engine.meters.tombstone();
+                let outcome = answer::tombstone(&parts, why, &endpoint.headers);
+                let keeps_effect = parts.extensions.get::<Effect>() != Some(&Effect::None);
+                let live = Response::from_parts(parts, body);
+                End::Complete(Complete::of(endpoint, replay, outcome, live, keeps_effect))
+            }
+            (Settlement::Release, ran) => End::Release(ran.into_response()),
+            (Settlement::Resend, _) => End::Resend,
+            (Settlement::Hold(why), _) => End::Hold(why),
+            // `lost` and `panicked` never store.
+            (Settlement::Store { .. }, Ran::Lost | Ran::Panicked) => End::Hold(Uncertainty::UpstreamLost),
+        }
+    }
+
+    /// After a request that ends a resource: the windows bound to it end too, if it succeeded.
+    pub(crate) async fn ended(
+        &self,
+        endpoint: &Endpoint,
+        address: &Address,
+        ended: Option<ResourceId>,
+        status: u16,
+    ) {
+        if let (Some(resource), true) = (ended, status < 300) {
+            Box::pin(self.end_resource(endpoint, address, &resource)).await;
         }
     }
 
@@ -138,6 +159,41 @@ impl Guard {
             // The windows then end at their upper bound: later than wanted, which is the safe side.
             tracing::warn!(%error, endpoint = %endpoint.name, "the end of a resource was not recorded");
         }
+    }
+}
+
+/// What is to become of a claim.
+pub(crate) enum End {
+    /// It completes with an answer.
+    Complete(Complete),
+    /// Nothing happened: it is freed, and the answer is passed on.
+    Release(Option<Response<Body>>),
+    /// Sending it again is safe: it is freed, and the caller is told to.
+    Resend,
+    /// Nobody knows what happened.
+    Hold(Uncertainty),
+}
+
+/// How a claim completes, and what is sent then.
+pub(crate) struct Complete {
+    pub(crate) outcome: Outcome,
+    pub(crate) times: Times,
+    pub(crate) resource: Option<ResourceId>,
+    pub(crate) live: Response<Body>,
+    /// `false`: the handler refused, so what it wrote in the claim's transaction is taken back (protocol 16).
+    pub(crate) keeps_effect: bool,
+}
+
+impl Complete {
+    fn of(
+        endpoint: &Endpoint,
+        replay: Duration,
+        outcome: Outcome,
+        live: Response<Body>,
+        keeps_effect: bool,
+    ) -> Self {
+        let (times, resource) = times(endpoint, replay, &outcome);
+        Self { outcome, times, resource, live, keeps_effect }
     }
 }
 

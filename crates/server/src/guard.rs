@@ -19,21 +19,22 @@ use http::{Request, Response, request::Parts};
 use http_body::Body as HttpBody;
 use retrysafe_core::{
     address::Address,
+    claim::Claim,
     codes::Code,
     contract::{Endpoint, InFlightAnswer, StoreDown},
-    decide::{Asked, Refusal},
+    decide::{Asked, Refusal, Rules},
     fingerprint::{Fingerprint, FingerprintInput, FingerprintKeys, Match, compute, verify},
     ids::Fence,
     outcome::NotKept,
     policy::Place,
-    record::ResourceId,
+    record::{RecoveryClass, ResourceId},
 };
-use retrysafe_store::ErrorKind;
+use retrysafe_store::{ErrorKind, StoreError};
 use tokio_util::task::TaskTracker;
 
 use crate::{
     body::{Body, BoxError, Collected, collect},
-    engine::{Claimed, Engine, Held, RETRY_AFTER_OUTAGE},
+    engine::{Arbiter, Claimed, Engine, Held, InStore, RETRY_AFTER_OUTAGE},
     inquire::Inquire,
     plan::Plan,
     respond::Responder,
@@ -124,15 +125,8 @@ impl Guard {
         E: Send + 'static,
     {
         let guard = Arc::clone(&self);
-        let in_flight = &job.plan.endpoint.in_flight;
-        let retry_after = in_flight.retry_after;
-        let waits = match in_flight.answer {
-            InFlightAnswer::Wait { at_most } => at_most,
-            InFlightAnswer::Refuse | InFlightAnswer::AcceptPreferred | InFlightAnswer::AcceptAlways => {
-                Duration::ZERO
-            }
-        };
-        let patience = waits.saturating_add(self.engine.contract.answer_timeout).saturating_add(STORE_GRACE);
+        let retry_after = job.plan.endpoint.in_flight.retry_after;
+        let patience = self.patience(&job.plan.endpoint);
         let span = tracing::Span::current();
         // Boxed before anything wraps it: the wrappers would each copy some kilobytes.
         let task = Box::pin(async move { guard.claim_and_run(job, work).await });
@@ -153,6 +147,17 @@ impl Guard {
         }
     }
 
+    /// How long a caller is kept: as long as waiting and working may take, and some more.
+    pub(crate) fn patience(&self, endpoint: &Endpoint) -> Duration {
+        let waits = match endpoint.in_flight.answer {
+            InFlightAnswer::Wait { at_most } => at_most,
+            InFlightAnswer::Refuse | InFlightAnswer::AcceptPreferred | InFlightAnswer::AcceptAlways => {
+                Duration::ZERO
+            }
+        };
+        waits.saturating_add(self.engine.contract.answer_timeout).saturating_add(STORE_GRACE)
+    }
+
     async fn claim_and_run<W, F, B, E>(&self, job: Box<Job>, work: W) -> Response<Body>
     where
         W: FnOnce(Request<Body>) -> F + Send,
@@ -160,46 +165,58 @@ impl Guard {
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let claimed = {
-            let selected = job.plan.selected_headers(&job.parts.headers);
-            let input = job.input(&selected);
-            let fingerprint = compute(&input, self.keys.current());
-            let verify = |stored: &Fingerprint| match *stored == fingerprint {
-                true => Match::Same,
-                false => verify(stored, &input, &self.keys),
-            };
-            let asked = Asked { fingerprint, verify: &verify, prefers_async: job.prefers_async };
-            self.engine.claim(&job.plan.endpoint, &job.address, &asked, job.deadline).await
+        // This work writes through nobody's transaction. What it did before its holder was lost is not rolled back, whatever
+        // class the contract hopes for.
+        let recovery = match job.plan.endpoint.recovery {
+            RecoveryClass::Atomic => RecoveryClass::Outside,
+            other => other,
         };
-        match claimed {
-            Ok(Claimed::Run(held)) => self.execute(*held, job, work).await,
-            Ok(other) => {
-                // Not the winner: this answer tells something about another request, so the caller must be allowed to see
-                // it (K4; protocol 1: replay, mismatch and in-flight alike).
-                if let Err(refused) = self.authorise(&job.plan, &job.parts).await {
-                    return refused;
+        match self.claim(&job, recovery, &mut InStore(&self.engine)).await {
+            Ok(Claimed::Won(held)) => self.execute(*held, job, work).await,
+            Ok(Claimed::Told(told)) => self.tell(told, &job).await,
+            Err(error) => match (may_have_happened(&error), job.plan.endpoint.store_down) {
+                (true, _) | (_, StoreDown::Closed) => self.claim_failed(&job, &error),
+                (false, StoreDown::Open) => {
+                    tracing::error!(%error, endpoint = %job.plan.endpoint.name, "run unguarded: the store failed a claim");
+                    self.engine.meters.ran_open();
+                    Box::pin(self.unguarded(job, work)).await
                 }
-                match other {
-                    Claimed::Replay(outcome) => self.replay(&job.plan, &outcome),
-                    other => Box::pin(self.answer_loser(other, &job)).await,
-                }
-            }
-            Err(error) => {
-                tracing::error!(%error, endpoint = %job.plan.endpoint.name, "the store failed a claim");
-                match (error.kind(), job.plan.endpoint.store_down) {
-                    // The store is there, and so is a record that this build cannot read (S20): it may have happened.
-                    (ErrorKind::UnknownVersion | ErrorKind::Corrupt, _) => {
-                        self.refuse(Refusal::of(Code::OutcomeUnknown))
-                    }
-                    (_, StoreDown::Closed) => {
-                        self.refuse(Refusal::after(Code::StoreUnavailable, RETRY_AFTER_OUTAGE))
-                    }
-                    (_, StoreDown::Open) => {
-                        self.engine.meters.ran_open();
-                        Box::pin(self.unguarded(job, work)).await
-                    }
-                }
-            }
+            },
+        }
+    }
+
+    /// Whether `job` may run, as `arbiter` says.
+    pub(crate) async fn claim<A: Arbiter>(
+        &self,
+        job: &Job,
+        recovery: RecoveryClass,
+        arbiter: &mut A,
+    ) -> Result<Claimed<A::Won>, StoreError> {
+        let selected = job.plan.selected_headers(&job.parts.headers);
+        let input = job.input(&selected);
+        let fingerprint = compute(&input, self.keys.current());
+        let verify = |stored: &Fingerprint| match *stored == fingerprint {
+            true => Match::Same,
+            false => verify(stored, &input, &self.keys),
+        };
+        let asked = Asked { fingerprint, verify: &verify, prefers_async: job.prefers_async };
+        let endpoint = &job.plan.endpoint;
+        let rules = Rules {
+            endpoint: &endpoint.name,
+            contract_version: self.engine.contract.version,
+            recovery,
+            lease: endpoint.windows.lease,
+            in_flight: &endpoint.in_flight,
+        };
+        self.engine.claim(&rules, &job.address, &asked, job.deadline, arbiter).await
+    }
+
+    /// The answer when the store failed a claim, and nothing is run without one.
+    pub(crate) fn claim_failed(&self, job: &Job, error: &StoreError) -> Response<Body> {
+        tracing::error!(%error, endpoint = %job.plan.endpoint.name, "the store failed a claim");
+        match may_have_happened(error) {
+            true => self.refuse(Refusal::of(Code::OutcomeUnknown)),
+            false => self.refuse(Refusal::after(Code::StoreUnavailable, RETRY_AFTER_OUTAGE)),
         }
     }
 
@@ -220,14 +237,14 @@ impl Guard {
         }
     }
 
-    async fn execute<W, F, B, E>(&self, held: Held, job: Box<Job>, work: W) -> Response<Body>
+    async fn execute<W, F, B, E>(&self, held: Held<Claim>, job: Box<Job>, work: W) -> Response<Body>
     where
         W: FnOnce(Request<Body>) -> F + Send,
         F: Future<Output = Result<Response<B>, E>> + Send,
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let Held { claim, permit: _permit } = held;
+        let Held { won: claim, permit: _permit } = held;
         let Job { plan, address, mut parts, body, resource, .. } = *job;
         let endpoint = &plan.endpoint;
         let _running = self.engine.meters.running();
@@ -242,10 +259,7 @@ impl Guard {
             }
         })
         .catch_unwind();
-        let longest = self.engine.contract.answer_timeout;
-        let lease = endpoint.windows.lease;
-        let renewal = |now| Some(claim.renewal(now, lease));
-        let ran = self.engine.keep(claim.address(), renewal, lease, longest, work).await;
+        let ran = self.engine.keep_claim(&claim, endpoint, work).await;
         let ran = ran.unwrap_or_else(|_| {
             self.engine.meters.panicked();
             tracing::error!(endpoint = %plan.endpoint.name, attempt = %claim.attempt(), "the handler panicked");
@@ -286,6 +300,11 @@ impl Job {
             rules: &self.plan.endpoint.body_rules,
         }
     }
+}
+
+/// The store is there, and so is a record that this build cannot read (S20).
+fn may_have_happened(error: &StoreError) -> bool {
+    matches!(error.kind(), ErrorKind::UnknownVersion | ErrorKind::Corrupt)
 }
 
 /// The credentials are needed after the request was given away only where a probe may have to be asked.

@@ -6,8 +6,8 @@
 //!
 //! # Limits
 //! - It makes retries safe *within the contract's key scope and replay window*, not beyond.
-//! - The layer cannot join a handler's database transaction: a process that dies between the handler's effect and the
-//!   stored answer leaves the key *uncertain*, and it is not run again by itself.
+//! - Only a handler that writes [through the claim's transaction](extract::Keyed::transaction) is joined to it. Any other
+//!   that dies between its effect and the stored answer leaves the key *uncertain*, and it is not run again by itself.
 //! - Bodies of keyed requests are read whole, up to the endpoint's limit.
 
 #![forbid(unsafe_code)]
@@ -26,11 +26,13 @@ mod layer;
 mod meters;
 mod plan;
 mod probe;
+mod reply;
 mod respond;
 mod retrysafe;
 mod scope;
 mod status;
 mod told;
+mod transaction;
 mod waiters;
 
 pub use admit::{FENCE_HEADER, HOP_HEADER, TimeLeft};
@@ -39,6 +41,8 @@ pub use guard::{Disposition, Guarded, NoUpstreamAnswer};
 pub use inquire::{Inquire, InquireFuture, NoAnswer};
 pub use keyfile::{KeyFileFault, fingerprint_keys_in};
 pub use layer::RetrysafeService;
+pub use reply::{Refuse, Reply};
 pub use retrysafe::{BuildFault, Builder, Retrysafe};
 pub use retrysafe_core::policy::{Effect, Place};
 pub use scope::{Application, Peer, ScopeFault};
+pub use transaction::Tx;

@@ -11,7 +11,9 @@ use retrysafe_core::{
     codes::Code,
     record::Record,
 };
-use retrysafe_store::Census;
+use retrysafe_store::{Census, transactional::Undone};
+
+use crate::transaction::Ended;
 
 /// Every counter of the layer, with its meaning. `docs/reference/metrics.md` has a row for each.
 const COUNTERS: &[(&str, &str)] = &[
@@ -24,6 +26,7 @@ const COUNTERS: &[(&str, &str)] = &[
     ("retrysafe_stale_writers_total", "Holders whose result was refused because they were taken over"),
     ("retrysafe_leases_lost_total", "Holders that found at a renewal that they were taken over"),
     ("retrysafe_settled_total", "Claims that ended, by how"),
+    ("retrysafe_commits_unknown_total", "Transactions whose commit had no answer, settled by looking"),
     ("retrysafe_reaped_total", "Completed records deleted past their reap threshold"),
     ("retrysafe_tombstones_total", "Answers whose body was too large or streamed and is not kept"),
     ("retrysafe_keyless_total", "Requests without a key where the key is optional"),
@@ -55,6 +58,7 @@ pub(crate) struct Meters {
     stored: Counter,
     released: Counter,
     held: Counter,
+    commits_unknown: Counter,
     reaped: Counter,
     tombstones: Counter,
     unguarded: Counter,
@@ -93,6 +97,7 @@ impl Meters {
             stored: counter!("retrysafe_settled_total", "as" => "stored"),
             released: counter!("retrysafe_settled_total", "as" => "released"),
             held: counter!("retrysafe_settled_total", "as" => "uncertain"),
+            commits_unknown: counter!("retrysafe_commits_unknown_total"),
             reaped: counter!("retrysafe_reaped_total"),
             tombstones: counter!("retrysafe_tombstones_total"),
             unguarded: counter!("retrysafe_keyless_total"),
@@ -127,6 +132,17 @@ impl Meters {
             Ok(Settled::Released) => self.released.increment(1),
             Ok(Settled::Held) => self.held.increment(1),
             Err(Stale) => self.stale.increment(1),
+        }
+    }
+
+    /// A transaction with a handler's work in it, counted like a claim that was settled.
+    pub(crate) fn ended(&self, ended: &Ended) {
+        match ended {
+            Ended::Committed { .. } => self.stored.increment(1),
+            Ended::Held => self.held.increment(1),
+            Ended::Undone(Undone::Stale) => self.stale.increment(1),
+            Ended::Freed(_) | Ended::Failed | Ended::Undone(_) => self.released.increment(1),
+            Ended::Unknown(_) => self.commits_unknown.increment(1),
         }
     }
 

@@ -17,28 +17,35 @@ use retrysafe_core::{
 use crate::{
     answer,
     body::Body,
-    engine::{Claimed, RETRY_AFTER_OUTAGE, SettleFault},
+    engine::{RETRY_AFTER_OUTAGE, SettleFault, Told},
     finish::times,
     guard::{Guard, Job},
     plan::Plan,
 };
 
 impl Guard {
-    pub(crate) async fn answer_loser(&self, claimed: Claimed, job: &Job) -> Response<Body> {
-        match claimed {
-            Claimed::Replay(outcome) => self.replay(&job.plan, &outcome),
-            Claimed::Refuse(refusal) => self.refuse(refusal),
-            Claimed::Accept { status_id, retry_after } => {
+    /// Answers a caller that did not win. What it is told is about another request, so it must be allowed to see it (K4;
+    /// protocol 1: replay, mismatch and in-flight alike).
+    pub(crate) async fn tell(&self, told: Told, job: &Job) -> Response<Body> {
+        if let Err(refused) = self.authorise(&job.plan, &job.parts).await {
+            return refused;
+        }
+        match told {
+            Told::Replay(outcome) => self.replay(&job.plan, &outcome),
+            other => Box::pin(self.tell_more(other, job)).await,
+        }
+    }
+
+    async fn tell_more(&self, told: Told, job: &Job) -> Response<Body> {
+        match told {
+            Told::Replay(outcome) => self.replay(&job.plan, &outcome),
+            Told::Refuse(refusal) => self.refuse(refusal),
+            Told::Accept { status_id, retry_after } => {
                 self.engine.meters.accepted();
                 self.respond.accepted(&self.engine.contract.status_path, status_id, retry_after)
             }
-            Claimed::Uncertain(record) => {
+            Told::Uncertain(record) => {
                 self.uncertain(&job.plan, &job.address, *record, &job.parts.headers).await
-            }
-            Claimed::Run(held) => {
-                // `claim_and_run` runs what was won; a claim that came here is given back, not run.
-                let _ = self.engine.settle(held.claim.release()).await;
-                self.refuse(Refusal::after(Code::KeyInFlight, RETRY_AFTER_OUTAGE))
             }
         }
     }

@@ -16,4 +16,5 @@ mod scopes;
 mod shutdown;
 mod status;
 mod support;
+mod transactions;
 mod windows;

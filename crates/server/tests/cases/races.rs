@@ -11,7 +11,8 @@ use http::StatusCode;
 use retrysafe_store::ErrorKind;
 
 const LEASE: Duration = Duration::from_secs(30);
-const ATOMIC: &str = "recovery = \"atomic\"";
+/// Whoever executes it de-duplicates by the same key, so a lost holder may be taken over.
+const RERUN: &str = "upstream_deduplicates = true";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn r1_of_fifty_at_once_one_runs_and_the_others_are_told_or_replayed() {
@@ -66,7 +67,7 @@ async fn r2_a_waiter_that_gives_up_ends_nobodys_claim() {
 
 #[tokio::test(start_paused = true)]
 async fn r3_a_paused_holder_that_was_taken_over_answers_with_what_stands() {
-    let (paused, other) = two(&endpoint("", ATOMIC));
+    let (paused, other) = two(&endpoint("", RERUN));
     let gate = paused.gate_after();
     let first = paused.spawn(order("k"));
     gate.reached(1).await;
@@ -84,7 +85,7 @@ async fn r3_a_paused_holder_that_was_taken_over_answers_with_what_stands() {
 
 #[tokio::test(start_paused = true)]
 async fn r3_a_stale_holder_says_in_flight_while_its_successor_runs() {
-    let (paused, other) = two(&endpoint("", ATOMIC));
+    let (paused, other) = two(&endpoint("", RERUN));
     let (gate, successors) = (paused.gate_after(), other.gate());
     let first = paused.spawn(order("k"));
     gate.reached(1).await;
@@ -165,7 +166,7 @@ async fn r4_a_renewal_that_arrives_after_the_hold_does_not_wake_the_record() {
 /// Design 6: the lease is renewed until the completing write has returned.
 #[tokio::test(start_paused = true)]
 async fn r8_the_lease_is_kept_while_the_completing_write_takes_its_time() {
-    let (api, other) = two(&endpoint("", ATOMIC));
+    let (api, other) = two(&endpoint("", RERUN));
     let completion = api.store.block(Call::Complete);
     let slow = api.spawn(order("k"));
     completion.reached(1).await;
@@ -280,7 +281,7 @@ async fn protocol_8_a_deploy_that_changes_the_class_does_not_run_an_old_claim_ag
     let keys =
         |builder: retrysafe_server::Builder| builder.fingerprint_keys(crate::support::api::deployment_keys());
     let old = Api::built(&endpoint("", "recovery = \"outside\""), store.clone(), keys);
-    let new = Api::built(&endpoint("version = 2\n", ATOMIC), store, keys);
+    let new = Api::built(&endpoint("version = 2\n", RERUN), store, keys);
     let gate = old.gate();
     let lost = old.spawn(order("k"));
     gate.reached(1).await;

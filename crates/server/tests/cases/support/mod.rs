@@ -4,6 +4,7 @@
 
 pub mod api;
 pub mod faulty;
+pub mod rows;
 
 use std::{
     sync::{
