@@ -15,6 +15,7 @@
 mod admit;
 mod answer;
 mod body;
+pub mod consume;
 mod engine;
 #[cfg(feature = "axum")]
 pub mod extract;

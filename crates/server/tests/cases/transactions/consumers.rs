@@ -1,0 +1,188 @@
+//! Functions that are called at least once (SPEC 11.3): the event's id is the key, and its mark is made with its rows.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use retrysafe_server::{
+    BoxError,
+    consume::{ConsumeError, Consumed, Consumer, Event, Terms},
+};
+use retrysafe_store::{
+    Store,
+    sqlite::{SqliteOptions, SqliteStore},
+    transactional::Undone,
+};
+
+use crate::support::{
+    api::deployment_keys,
+    faulty::Gate,
+    rows::{Planned, Rows},
+};
+
+const WINDOW: Duration = Duration::from_secs(3600);
+
+fn event<'a>(id: &'a str, payload: &'a str) -> Event<'a> {
+    Event { source: "billing", id, payload: payload.as_bytes() }
+}
+
+async fn sqlite() -> (Consumer<SqliteStore>, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(SqliteStore::open(SqliteOptions::new(folder.path().join("i.db"))).unwrap());
+    store.define("CREATE TABLE invoice (id INTEGER PRIMARY KEY, of TEXT) STRICT").await.unwrap();
+    (Consumer::new(store, Terms::new("invoices", WINDOW).unwrap(), deployment_keys()), folder)
+}
+
+async fn invoices(consumer: &Consumer<SqliteStore>) -> i64 {
+    let count = |tables: &rusqlite::Connection| {
+        tables.query_row("SELECT count(*) FROM invoice", [], |row| row.get(0))
+    };
+    consumer.database().run(count).await.unwrap()
+}
+
+async fn invoice(consumer: &Consumer<SqliteStore>, event: Event<'_>) -> Result<Consumed, ConsumeError> {
+    let of = event.id.to_owned();
+    consumer
+        .guard_sync(&event, move |tx| {
+            tx.execute("INSERT INTO invoice (of) VALUES (?1)", [of])?;
+            Ok::<_, BoxError>(Bytes::from(format!("invoice {}", tx.last_insert_rowid())))
+        })
+        .await
+}
+
+/// SPEC 11.3: two deliveries of one event at once make one invoice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn o7_deliveries_at_once_make_one_invoice_and_all_get_its_result() {
+    let (consumer, _folder) = sqlite().await;
+    for round in 1..=20 {
+        let id = format!("evt_{round}");
+        let told = join_all((0..50).map(|_| invoice(&consumer, event(&id, "{}")))).await;
+        let told: Vec<_> = told.into_iter().map(Result::unwrap).collect();
+        let result = Bytes::from(format!("invoice {round}"));
+        assert_eq!(told.iter().filter(|one| **one == Consumed::Done(result.clone())).count(), 1);
+        assert_eq!(told.iter().filter(|one| **one == Consumed::Replayed(result.clone())).count(), 49);
+        assert_eq!(invoices(&consumer).await, round);
+    }
+}
+
+/// O6: what fails is not marked as done, so its event is not lost.
+#[tokio::test]
+async fn o6_a_function_that_fails_or_panics_leaves_no_mark_and_no_row() {
+    let (consumer, _folder) = sqlite().await;
+    let failing = consumer
+        .guard_sync(&event("evt_1", "{}"), |tx| {
+            tx.execute("INSERT INTO invoice (of) VALUES ('evt_1')", []).unwrap();
+            Err::<Bytes, _>("no customer of that name")
+        })
+        .await;
+    assert!(
+        matches!(failing, Err(ConsumeError::Failed(why)) if why.to_string() == "no customer of that name")
+    );
+    let panicking = consumer
+        .guard_sync(&event("evt_1", "{}"), |tx| -> Result<Bytes, BoxError> {
+            tx.execute("INSERT INTO invoice (of) VALUES ('evt_1')", [])?;
+            panic!("in the middle")
+        })
+        .await;
+    assert!(matches!(panicking, Err(ConsumeError::Panicked)));
+    assert_eq!(invoices(&consumer).await, 0);
+    assert_eq!(invoice(&consumer, event("evt_1", "{}")).await.unwrap(), Consumed::Done("invoice 1".into()));
+}
+
+/// O8: the id is bound to its content and to its sender.
+#[tokio::test]
+async fn o8_another_content_under_the_same_id_is_not_run_and_another_sender_is_another_event() {
+    let (consumer, _folder) = sqlite().await;
+    invoice(&consumer, event("evt_1", "{\"amount\": 5}")).await.unwrap();
+    let other = invoice(&consumer, event("evt_1", "{\"amount\": 6}")).await.unwrap();
+    assert_eq!(other, Consumed::Mismatch);
+    let elsewhere = Event { source: "shipping", id: "evt_1", payload: b"{\"amount\": 6}" };
+    assert_eq!(invoice(&consumer, elsewhere).await.unwrap(), Consumed::Done("invoice 2".into()));
+    for bad in ["", "with\nnewline", &"x".repeat(256)] {
+        assert!(matches!(invoice(&consumer, event(bad, "")).await, Err(ConsumeError::Bad(_))), "{bad:?}");
+    }
+    assert_eq!(invoices(&consumer).await, 2);
+}
+
+/// While one delivery is worked on, a second is told so, and neither runs nor acknowledges.
+#[tokio::test(start_paused = true)]
+async fn r2_a_second_delivery_is_in_flight_until_the_first_has_ended() {
+    let rows = Rows::new();
+    let consumer = Consumer::new(rows.clone(), Terms::new("invoices", WINDOW).unwrap(), deployment_keys());
+    let (gate, runs) = (Gate::closed(), Arc::new(AtomicU64::new(0)));
+    let deliver = || {
+        let (consumer, gate, runs) = (consumer.clone(), gate.clone(), Arc::clone(&runs));
+        async move {
+            let work = move |mut tx: retrysafe_server::Tx<crate::support::rows::Open>| async move {
+                let run = runs.fetch_add(1, Ordering::SeqCst) + 1;
+                tx.db().push(format!("invoice {run}"));
+                gate.pass().await;
+                Ok::<_, BoxError>(Bytes::from(format!("invoice {run}")))
+            };
+            consumer.guard(&event("evt_1", "{}"), work).await
+        }
+    };
+    let first = tokio::spawn(deliver());
+    gate.reached(1).await;
+    assert_eq!(deliver().await.unwrap(), Consumed::InFlight);
+    // D1: a consumer that is stopped in the middle stops nothing.
+    first.abort();
+    gate.release();
+    crate::support::faulty::settle_down().await;
+    assert_eq!(deliver().await.unwrap(), Consumed::Replayed("invoice 1".into()));
+    assert_eq!(rows.committed(), ["invoice 1"]);
+}
+
+/// D4: the acknowledgement, or the answer of the commit, is lost; the next delivery finds out.
+#[tokio::test(start_paused = true)]
+async fn d4_a_commit_without_an_answer_is_settled_by_looking_or_by_the_next_delivery() {
+    for (planned, told_first, rows_left) in [
+        (Planned::AnswerLost, "Done", 1),
+        (Planned::RequestLost, "Unknown", 1),
+        (Planned::Undone(Undone::Conflict), "Undone", 1),
+    ] {
+        let rows = Rows::new();
+        let consumer =
+            Consumer::new(rows.clone(), Terms::new("invoices", WINDOW).unwrap(), deployment_keys());
+        rows.ends(planned);
+        let deliver = || async {
+            let work = |mut tx: retrysafe_server::Tx<crate::support::rows::Open>| async move {
+                tx.db().push("invoice".to_owned());
+                Ok::<_, BoxError>(Bytes::from_static(b"invoice"))
+            };
+            consumer.guard(&event("evt_1", "{}"), work).await
+        };
+        let first = match deliver().await {
+            Ok(Consumed::Done(_)) => "Done",
+            Err(ConsumeError::Unknown) => "Unknown",
+            Err(ConsumeError::Undone(Undone::Conflict)) => "Undone",
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(first, told_first, "{planned:?}");
+        assert!(deliver().await.is_ok());
+        assert_eq!(rows.committed().len(), rows_left, "{planned:?}");
+    }
+}
+
+/// SPEC 3.3: after the window the same id is a new event, and its old result can be reaped.
+#[tokio::test]
+async fn results_are_kept_for_the_window_and_reaped_after_it() {
+    let rows = Rows::new();
+    let consumer = Consumer::new(rows.clone(), Terms::new("invoices", WINDOW).unwrap(), deployment_keys());
+    let work = |mut tx: retrysafe_server::Tx<crate::support::rows::Open>| async move {
+        tx.db().push("invoice".to_owned());
+        Ok::<_, BoxError>(Bytes::new())
+    };
+    assert_eq!(consumer.guard(&event("evt_1", ""), work).await.unwrap(), Consumed::Done(Bytes::new()));
+    assert_eq!(consumer.guard(&event("evt_1", ""), work).await.unwrap(), Consumed::Replayed(Bytes::new()));
+    assert_eq!(consumer.reap(10).await.unwrap(), 0);
+    rows.store.clock().advance(Duration::from_secs(73 * 3600));
+    assert_eq!(consumer.reap(10).await.unwrap(), 1);
+    assert!(rows.now().is_ok());
+}
