@@ -24,11 +24,12 @@
 //! # }
 //! ```
 //!
-//! The handler form is [`extract::Keyed`]: it decides itself what is stored and what frees the key.
+//! The handler form is [`extract::Keyed`]: it decides itself what is stored and what frees the key. In a transaction of the
+//! store, its rows and its answer are committed together. [`consume`] does the same for queues, webhooks and jobs.
 //!
 //! # What it does not do
 //! It does not promise more than the contract's scope and window, and it cannot see an effect that the handler caused
-//! before its process died: such a key is *uncertain*, and nobody runs it again by itself.
+//! outside of the claim's transaction before its process died: such a key is *uncertain*, and nobody runs it again by itself.
 //!
 //! # Features
 //! - `axum` (default): the extractor form, and peers and original paths as axum knows them.
@@ -43,18 +44,23 @@ pub use retrysafe_core::{
     contract::{Contract, Faults},
     fingerprint::{DeploymentKey, FingerprintKeys},
 };
+pub use retrysafe_server::consume;
 #[cfg(feature = "axum")]
 pub use retrysafe_server::extract;
 pub use retrysafe_server::{
     Application, Body, BuildFault, Builder, Disposition, Effect, Guarded, Inquire, InquireFuture,
-    KeyFileFault, NoAnswer, NoUpstreamAnswer, Peer, Place, Retrysafe, RetrysafeService, TimeLeft,
-    fingerprint_keys_in,
+    KeyFileFault, NoAnswer, NoUpstreamAnswer, Peer, Place, Refuse, Reply, Retrysafe, RetrysafeService,
+    TimeLeft, Tx, fingerprint_keys_in,
 };
 #[cfg(feature = "postgres")]
 pub use retrysafe_store::postgres;
 #[cfg(feature = "sqlite")]
-pub use retrysafe_store::sqlite::{SqliteOptions, SqliteStore};
-pub use retrysafe_store::{Store, StoreError, memory::MemoryStore};
+pub use retrysafe_store::sqlite::{SqliteOptions, SqliteStore, SqliteTx};
+pub use retrysafe_store::{
+    Store, StoreError,
+    memory::MemoryStore,
+    transactional::{OpenTransaction, Transactional},
+};
 
 /// The program of the README compiles.
 #[cfg(all(doctest, feature = "axum", feature = "sqlite"))]

@@ -149,6 +149,30 @@ where
     }
 }
 
+/// Answers polls of status URLs, for routers whose handlers ask for their own guard: the layer form does it by itself.
+///
+/// ```
+/// # use axum::{Extension, Router, routing::get};
+/// # use retrysafe_server::{Retrysafe, extract::status};
+/// # fn app(retrysafe: Retrysafe) -> Router {
+/// Router::new().route("/.retrysafe/status/{id}", get(status)).layer(Extension(retrysafe))
+/// # }
+/// ```
+pub async fn status(request: Request) -> Response {
+    let Some(Retrysafe { guard }) = request.extensions().get::<Retrysafe>().cloned() else {
+        tracing::error!("status URLs need `.layer(Extension(retrysafe))` on the router");
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    let uri = crate::layer::original_uri(&request);
+    let request = crate::layer::with_peer(request);
+    match guard.admit(request, uri.path(), uri.query()).await {
+        Admitted::Poll { parts, id } => guard.poll(&parts, &id).await.map(axum::body::Body::new),
+        Admitted::Keyed(_) | Admitted::Answer(_) | Admitted::Pass { .. } => {
+            StatusCode::NOT_FOUND.into_response()
+        }
+    }
+}
+
 impl IntoResponse for Answer {
     fn into_response(self) -> Response {
         self.0.map(axum::body::Body::new)

@@ -12,6 +12,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("retrysafe-client", &["retrysafe-core"]),
     ("retrysafe-gateway", &["retrysafe-core", "retrysafe-store", "retrysafe-server"]),
     ("retrysafe", &["retrysafe-core", "retrysafe-store", "retrysafe-server", "retrysafe-client"]),
+    // An example uses what a user would.
+    ("example-orders", &["retrysafe"]),
+    ("example-webhooks", &["retrysafe"]),
     // The sample API stands alone: it plays somebody else's service.
     ("retrysafe-shop", &[]),
     (

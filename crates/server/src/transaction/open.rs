@@ -73,12 +73,12 @@ impl Guard {
         }
         let guard = Arc::clone(&self);
         let plan = Arc::clone(&job.plan);
-        let task = async move {
+        let task = Box::pin(async move {
             match job.plan.endpoint.transaction {
                 Shape::One => guard.in_one_transaction(&job, &*database, body, work).await,
                 Shape::ClaimFirst => guard.claim_first(&job, &*database, body, work).await,
             }
-        };
+        });
         self.detached(&plan.endpoint, task).await
     }
 

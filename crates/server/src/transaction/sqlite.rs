@@ -127,12 +127,12 @@ impl Guard {
             store,
             work: Arc::new(Mutex::new(Some(work))),
         };
-        let task = async move {
+        let task = Box::pin(async move {
             match job.plan.endpoint.transaction {
                 Shape::One => guard.sqlite_in_one(&job, handler).await,
                 Shape::ClaimFirst => guard.sqlite_claim_first(&job, handler).await,
             }
-        };
+        });
         self.detached(&plan.endpoint, task).await
     }
 

@@ -62,6 +62,13 @@ impl SqliteTx<'_> {
     }
 }
 
+impl SqliteTx<'_> {
+    /// Where the claim is: whose request it is, and its key for whoever de-duplicates further on.
+    pub fn address(&self) -> &Address {
+        self.address
+    }
+}
+
 impl Deref for SqliteTx<'_> {
     type Target = Connection;
 
