@@ -16,6 +16,7 @@ mod admit;
 mod answer;
 mod body;
 pub mod consume;
+mod effects;
 mod engine;
 #[cfg(feature = "axum")]
 pub mod extract;

@@ -26,6 +26,7 @@ const COUNTERS: &[(&str, &str)] = &[
     ("retrysafe_stale_writers_total", "Holders whose result was refused because they were taken over"),
     ("retrysafe_leases_lost_total", "Holders that found at a renewal that they were taken over"),
     ("retrysafe_settled_total", "Claims that ended, by how"),
+    ("retrysafe_duplicate_effects_total", "Effects that happened twice, counted from the ledger alone"),
     ("retrysafe_commits_unknown_total", "Transactions whose commit had no answer, settled by looking"),
     ("retrysafe_reaped_total", "Completed records deleted past their reap threshold"),
     ("retrysafe_tombstones_total", "Answers whose body was too large or streamed and is not kept"),
@@ -59,6 +60,7 @@ pub(crate) struct Meters {
     released: Counter,
     held: Counter,
     commits_unknown: Counter,
+    duplicate_effects: Counter,
     reaped: Counter,
     tombstones: Counter,
     unguarded: Counter,
@@ -97,6 +99,7 @@ impl Meters {
             stored: counter!("retrysafe_settled_total", "as" => "stored"),
             released: counter!("retrysafe_settled_total", "as" => "released"),
             held: counter!("retrysafe_settled_total", "as" => "uncertain"),
+            duplicate_effects: counter!("retrysafe_duplicate_effects_total"),
             commits_unknown: counter!("retrysafe_commits_unknown_total"),
             reaped: counter!("retrysafe_reaped_total"),
             tombstones: counter!("retrysafe_tombstones_total"),
@@ -144,6 +147,10 @@ impl Meters {
             Ended::Freed(_) | Ended::Failed | Ended::Undone(_) => self.released.increment(1),
             Ended::Unknown(_) => self.commits_unknown.increment(1),
         }
+    }
+
+    pub(crate) fn duplicate_effects(&self, found: u64) {
+        self.duplicate_effects.increment(found);
     }
 
     pub(crate) fn refused(&self, code: Code) {

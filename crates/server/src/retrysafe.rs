@@ -11,11 +11,14 @@ use retrysafe_store::Store;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    engine::Engine, guard::Guard, inquire::Inquire, plan::Plan, respond::Responder, scope::ScopeFault,
+    effects::EffectWatch, engine::Engine, guard::Guard, inquire::Inquire, plan::Plan, respond::Responder,
+    scope::ScopeFault,
 };
 
 /// How many records one pass of upkeep takes at a time.
 const UPKEEP_BATCH: usize = 500;
+/// The pause between two looks at the effect ledger.
+const EFFECTS_PAUSE: Duration = Duration::from_secs(10);
 /// The pause between two passes that found nothing to do.
 const UPKEEP_PAUSE: Duration = Duration::from_secs(1);
 
@@ -83,11 +86,19 @@ impl Retrysafe {
         self.guard.passes(request.method(), request.uri().path(), request.headers())
     }
 
-    /// Runs upkeep until `stop`: abandoned requests become uncertain, expired records are reaped in batches. Spawn it once
-    /// in each process; several do no harm.
+    /// Runs upkeep until `stop`: abandoned requests become uncertain, expired records are reaped in batches, and the effect
+    /// ledger is searched for what happened twice. Spawn it once in each process; several do no harm.
     pub async fn upkeep(&self, stop: CancellationToken) {
+        let mut effects = EffectWatch::default();
+        let mut count_effects_at = tokio::time::Instant::now();
         loop {
             self.guard.engine.count_records().await;
+            if count_effects_at <= tokio::time::Instant::now() {
+                count_effects_at = tokio::time::Instant::now() + EFFECTS_PAUSE;
+                if let Err(error) = effects.pass(&self.guard.engine).await {
+                    tracing::warn!(%error, "the effect ledger was not counted, and is tried again");
+                }
+            }
             let pause = match self.guard.engine.upkeep(UPKEEP_BATCH).await {
                 Ok(changed) if changed >= UPKEEP_BATCH => Duration::ZERO,
                 Ok(_) => UPKEEP_PAUSE,

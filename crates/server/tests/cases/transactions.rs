@@ -3,4 +3,5 @@
 
 mod consumers;
 mod ends;
+mod ledger;
 mod sqlite;
