@@ -48,14 +48,14 @@ pub use retrysafe_server::consume;
 #[cfg(feature = "axum")]
 pub use retrysafe_server::extract;
 pub use retrysafe_server::{
-    Application, Body, BuildFault, Builder, Disposition, Effect, Guarded, Inquire, InquireFuture,
+    Application, Body, BoxError, BuildFault, Builder, Disposition, Effect, Guarded, Inquire, InquireFuture,
     KeyFileFault, NoAnswer, NoUpstreamAnswer, Peer, Place, Refuse, Reply, Retrysafe, RetrysafeService,
     TimeLeft, Tx, fingerprint_keys_in,
 };
 #[cfg(feature = "postgres")]
 pub use retrysafe_store::postgres;
 #[cfg(feature = "sqlite")]
-pub use retrysafe_store::sqlite::{SqliteOptions, SqliteStore, SqliteTx};
+pub use retrysafe_store::sqlite::{SqliteConnection, SqliteOptions, SqliteStore, SqliteTx};
 pub use retrysafe_store::{
     Store, StoreError,
     memory::MemoryStore,

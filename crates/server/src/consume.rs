@@ -40,7 +40,7 @@ mod sqlite;
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
+pub use bytes::Bytes;
 use retrysafe_core::{
     address::{Account, Address, Key, Namespace},
     claim::{Opened, Times},
@@ -71,6 +71,8 @@ const POLICY: InFlight = InFlight { answer: InFlightAnswer::Refuse, retry_after:
 #[derive(Clone, Debug)]
 pub struct Terms {
     namespace: Namespace,
+    /// What records and metrics call it.
+    name: Arc<str>,
     window: Duration,
     reap: Duration,
 }
@@ -82,7 +84,7 @@ impl Terms {
     /// [`BadEvent`]: the name is not 1 to 64 of `a-z 0-9 - _ .`.
     pub fn new(name: &str, window: Duration) -> Result<Self, BadEvent> {
         let namespace = Namespace::new(name).map_err(|fault| BadEvent(fault.to_string()))?;
-        Ok(Self { namespace, window, reap: REAP.max(window) })
+        Ok(Self { namespace, name: name.into(), window, reap: REAP.max(window) })
     }
 }
 
@@ -231,7 +233,7 @@ impl<D: Store> Consumer<D> {
         let asked =
             Asked { fingerprint: delivery.fingerprint, verify: &*delivery.verify, prefers_async: false };
         let rules = Rules {
-            endpoint: self.terms.namespace.as_str(),
+            endpoint: &self.terms.name,
             contract_version: 1,
             recovery: RecoveryClass::Atomic,
             lease: LEASE,

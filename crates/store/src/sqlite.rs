@@ -59,6 +59,8 @@ use writer::Writer;
 
 pub use business::{SqliteTx, Transacted, Verdict};
 pub use open_error::OpenError;
+/// What business code runs its statements on.
+pub use rusqlite::Connection as SqliteConnection;
 
 mod business;
 mod checkpoint;
