@@ -68,8 +68,8 @@ async fn records_that_cannot_be_read_do_not_keep_upkeep_from_the_others() {
     }
     clock.advance(Duration::from_secs(24 * 3600));
     let damaged = Connection::open(folder.path()).unwrap();
-    let rows =
-        damaged.execute("UPDATE retrysafe_record SET data = x'01ff' WHERE key IN (x'6b30', x'6b31', x'6b32')", []);
+    let rows = damaged
+        .execute("UPDATE retrysafe_record SET data = x'01ff' WHERE key IN (x'6b30', x'6b31', x'6b32')", []);
     assert_eq!(rows.unwrap(), 3);
 
     let due = store.due(Due::LeaseEnded, store.now().unwrap(), 2).await.unwrap();
