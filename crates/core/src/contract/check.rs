@@ -92,6 +92,7 @@ impl Offered {
             survives_failover: false,
             shared: true,
             transactions: matches!(place, Place::Library),
+            claims_by: &[ClaimMethod::Unique],
             inquiries: matches!(place, Place::Gateway),
         }
     }
