@@ -44,6 +44,7 @@ enum Store {
     Sqlite,
     Memory,
     Postgres,
+    Mariadb,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -82,6 +83,7 @@ fn offered(store: Store, at: At) -> Offered {
         Store::Sqlite => Offered::sqlite(place),
         Store::Memory => Offered::memory(place),
         Store::Postgres => Offered::postgres(place),
+        Store::Mariadb => Offered::mariadb(place),
     }
 }
 
@@ -292,6 +294,7 @@ mod tests {
             (Store::Sqlite, sqlite.capability()),
             (Store::Memory, MemoryStore::new(MemoryOptions::default()).capability()),
             (Store::Postgres, retrysafe_store::postgres::CAPABILITY),
+            (Store::Mariadb, retrysafe_store::mariadb::CAPABILITY),
         ];
         for (store, capability) in stores {
             for at in [At::Gateway, At::Library] {

@@ -5,12 +5,13 @@ use std::process::ExitCode;
 use clap::Args;
 use retrysafe_store::{
     doctor::{Finding, Severity},
-    postgres::{Mode, StoreAddress, doctor},
+    mariadb::MariaStore,
+    postgres::{Mode, doctor},
 };
 use serde_json::json;
 
 use crate::{
-    database,
+    database::{self, Database},
     failure::{self, Failure},
 };
 
@@ -24,9 +25,12 @@ const UNSOUND: u8 = 2;
 /// Exit codes: 0 nothing that counts was found, 1 the database cannot be reached, 2 something was found.
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
-    /// The database: postgres://USER@HOST/DATABASE
+    /// The database: postgres://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE
     #[arg(long, env = "RETRYSAFE_STORE", value_name = "URL", value_parser = database::address)]
-    store: StoreAddress,
+    store: Database,
+    /// A table that handlers write, to see whether it knows transactions (MariaDB); may be given several times
+    #[arg(long = "table", value_name = "NAME")]
+    tables: Vec<String>,
     /// Let warnings count as errors
     #[arg(long)]
     strict: bool,
@@ -36,7 +40,7 @@ pub(crate) struct DoctorArgs {
 }
 
 pub(crate) fn run(args: &DoctorArgs) -> ExitCode {
-    let findings = match look(&args.store) {
+    let findings = match look(args) {
         Ok(findings) => findings,
         Err(failure) => return failure::exit(Err(failure)),
     };
@@ -60,16 +64,25 @@ pub(crate) fn run(args: &DoctorArgs) -> ExitCode {
     if sound { ExitCode::SUCCESS } else { ExitCode::from(UNSOUND) }
 }
 
-fn look(address: &StoreAddress) -> Result<Vec<Finding>, Failure> {
+fn look(args: &DoctorArgs) -> Result<Vec<Finding>, Failure> {
+    let failed = |error: &dyn std::error::Error| {
+        Failure::runtime(format!("{}: {}", args.store, database::chain(error)))
+    };
     database::runtime()?.block_on(async {
-        let driver = database::driver(address)?;
-        doctor(&driver, &address.schema, address.pool.mode == Mode::Prepared)
-            .await
-            .map_err(|failure| Failure::runtime(format!("{address}: {}", database::chain(&failure))))
+        match &args.store {
+            Database::Postgres(address) => {
+                let driver = database::driver(address)?;
+                let named = address.pool.mode == Mode::Prepared;
+                doctor(&driver, &address.schema, named).await.map_err(|failure| failed(&failure))
+            }
+            Database::Mariadb(options) => {
+                MariaStore::doctor(options, &args.tables).await.map_err(|error| failed(&error))
+            }
+        }
     })
 }
 
-fn page(address: &StoreAddress, findings: &[Finding]) -> String {
+fn page(address: &Database, findings: &[Finding]) -> String {
     use anstyle::AnsiColor::{Blue, Red, Yellow};
     let mut page = String::new();
     for finding in findings {

@@ -54,7 +54,8 @@ pub(crate) struct ServeArgs {
     /// Let --admin be an address that other machines reach
     #[arg(long)]
     admin_public: bool,
-    /// Where claims live: a SQLite file, postgres://USER@HOST/DATABASE, or `memory` (forgotten when the process ends)
+    /// Where claims live: a SQLite file, postgres://USER@HOST/DATABASE, mysql://USER@HOST/DATABASE (MariaDB), or `memory`
+    /// (forgotten when the process ends)
     #[arg(long, env = "RETRYSAFE_STORE", default_value = "retrysafe.db", value_name = "FILE|URL|memory")]
     store: Place,
     /// The file with the secret of fingerprints; made at the first start. Required with a database, where every process

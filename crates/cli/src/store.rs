@@ -6,10 +6,9 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 use retrysafe_store::StoreError;
-use retrysafe_store::postgres::StoreAddress;
 use retrysafe_store::sqlite::{SqliteOptions, SqliteStore};
 
-use crate::database;
+use crate::database::{self, Database};
 use crate::failure::Failure;
 
 /// Tell a store what only a person can know
@@ -36,7 +35,7 @@ enum Word {
 
 #[derive(Args, Debug)]
 struct Which {
-    /// The store: a SQLite file, or postgres://USER@HOST/DATABASE
+    /// The store: a SQLite file, or the URL of a database
     #[arg(long, env = "RETRYSAFE_STORE", default_value = "retrysafe.db", value_name = "FILE|URL")]
     store: Place,
 }
@@ -51,7 +50,7 @@ impl FromStr for Place {
     type Err = Infallible;
 
     fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(match StoreAddress::looks_like(text) {
+        Ok(match database::looks_like(text) {
             true => Self::Database(text.to_owned()),
             false => Self::File(text.into()),
         })
@@ -79,8 +78,13 @@ async fn accept_clock(place: &Place) -> Result<String, Failure> {
         Place::File(path) => open(path)?.acknowledge_clock_jump().await.map_err(|error| refused(&error))?,
         Place::Database(text) => {
             let address = database::address(text).map_err(Failure::usage)?;
-            let store = database::open(&address).await?;
-            store.acknowledge_clock_jump().await.map_err(|error| refused(&error))?;
+            let accepted = match &address {
+                Database::Postgres(address) => database::open(address).await?.acknowledge_clock_jump().await,
+                Database::Mariadb(options) => {
+                    database::open_mariadb(options).await?.acknowledge_clock_jump().await
+                }
+            };
+            accepted.map_err(|error| refused(&error))?;
             return Ok(address.to_string());
         }
     }
@@ -95,8 +99,11 @@ async fn restored(place: &Place) -> Result<(String, u16), Failure> {
         }
         Place::Database(text) => {
             let address = database::address(text).map_err(Failure::usage)?;
-            let store = database::open(&address).await?;
-            let epoch = store.bump_epoch().await.map_err(|error| refused(&error))?;
+            let epoch = match &address {
+                Database::Postgres(address) => database::open(address).await?.bump_epoch().await,
+                Database::Mariadb(options) => database::open_mariadb(options).await?.bump_epoch().await,
+            };
+            let epoch = epoch.map_err(|error| refused(&error))?;
             Ok((address.to_string(), epoch))
         }
     }

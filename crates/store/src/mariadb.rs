@@ -31,6 +31,7 @@ use std::{
 
 use retrysafe_core::{
     address::{Account, Address, Namespace},
+    fingerprint::DeploymentKey,
     ids::StatusId,
     record::{Expect, Record, RemoveIf, ResourceId, Write},
     time::Wall,
@@ -182,6 +183,16 @@ impl<D: Driver> MariaStore<D> {
         ticker::acknowledge(&self.shared).await
     }
 
+    /// Whether this store is used with this secret of fingerprints, by its number and
+    /// [proof](retrysafe_core::fingerprint::DeploymentKey::proof). The first to ask decides: a process with another secret
+    /// would take every retry for another request, and has to be stopped before it serves one.
+    ///
+    /// # Errors
+    /// As a write.
+    pub async fn has_secret(&self, key: &DeploymentKey) -> Result<bool, StoreError> {
+        self.shared.has_secret(key.id(), &key.proof()).await
+    }
+
     /// Begins a new epoch of fences: to be called once after a backup was restored, whose fences may have been issued
     /// before (protocol 7). Returns its number.
     ///
@@ -191,6 +202,16 @@ impl<D: Driver> MariaStore<D> {
         self.shared.bump_epoch().await
     }
 }
+
+/// What a store in MariaDB promises, on a server that flushes at every commit. One that does not is found when it is opened.
+pub const CAPABILITY: Capability = Capability {
+    name: "mariadb",
+    survives_process: true,
+    survives_power_cut: true,
+    survives_failover: false,
+    shared: true,
+    transactions: true,
+};
 
 impl<D> fmt::Debug for MariaStore<D>
 where
@@ -203,14 +224,7 @@ where
 
 impl<D: Driver> Store for MariaStore<D> {
     fn capability(&self) -> Capability {
-        Capability {
-            name: "mariadb",
-            survives_process: true,
-            survives_power_cut: self.shared.flushes_every_commit,
-            survives_failover: false,
-            shared: true,
-            transactions: true,
-        }
+        Capability { survives_power_cut: self.shared.flushes_every_commit, ..CAPABILITY }
     }
 
     fn now(&self) -> Result<Wall, StoreError> {

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use retrysafe_core::fingerprint::FingerprintKeys;
 use retrysafe_server::{KeyFileFault, fingerprint_keys_in};
 use retrysafe_store::Store;
+use retrysafe_store::StoreError;
+use retrysafe_store::mariadb::{MariaOptions, MariaStore};
 use retrysafe_store::memory::MemoryStore;
-use retrysafe_store::postgres::{AddressFault, PostgresStore, StoreAddress, TokioPostgres};
+use retrysafe_store::postgres::{PostgresStore, StoreAddress, TokioPostgres};
 use retrysafe_store::sqlite::{SqliteOptions, SqliteStore};
 
-use crate::database;
+use crate::database::{self, Database};
 use crate::failure::Failure;
 
 /// Where claims live.
@@ -19,16 +21,16 @@ use crate::failure::Failure;
 pub(crate) enum Place {
     Memory,
     File(PathBuf),
-    Postgres(Box<StoreAddress>),
+    Database(Database),
 }
 
 impl FromStr for Place {
-    type Err = AddressFault;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, AddressFault> {
+    fn from_str(text: &str) -> Result<Self, String> {
         Ok(match text {
             "memory" => Self::Memory,
-            url if StoreAddress::looks_like(url) => Self::Postgres(Box::new(url.parse()?)),
+            url if database::looks_like(url) => Self::Database(database::address(url)?),
             path => Self::File(path.into()),
         })
     }
@@ -39,7 +41,7 @@ impl std::fmt::Display for Place {
         match self {
             Self::Memory => f.write_str("memory; forgotten when this process ends"),
             Self::File(path) => write!(f, "{}", path.display()),
-            Self::Postgres(address) => write!(f, "{address}"),
+            Self::Database(address) => write!(f, "{address}"),
         }
     }
 }
@@ -49,6 +51,7 @@ pub(crate) enum Opened {
     Memory(Arc<MemoryStore>),
     Sqlite(Arc<SqliteStore>, FingerprintKeys),
     Postgres(Arc<PostgresStore<TokioPostgres>>, FingerprintKeys),
+    Mariadb(Arc<MariaStore>, FingerprintKeys),
 }
 
 impl Opened {
@@ -57,6 +60,7 @@ impl Opened {
             Self::Memory(store) => Arc::clone(store) as _,
             Self::Sqlite(store, _) => Arc::clone(store) as _,
             Self::Postgres(store, _) => Arc::clone(store) as _,
+            Self::Mariadb(store, _) => Arc::clone(store) as _,
         }
     }
 
@@ -64,7 +68,7 @@ impl Opened {
     pub(crate) fn keys(&self) -> Option<FingerprintKeys> {
         match self {
             Self::Memory(_) => None,
-            Self::Sqlite(_, keys) | Self::Postgres(_, keys) => Some(keys.clone()),
+            Self::Sqlite(_, keys) | Self::Postgres(_, keys) | Self::Mariadb(_, keys) => Some(keys.clone()),
         }
     }
 
@@ -79,7 +83,8 @@ impl Opened {
 pub(crate) async fn open(place: &Place, key_file: Option<&Path>) -> Result<Opened, Failure> {
     let path = match place {
         Place::Memory => return Ok(Opened::Memory(Arc::new(MemoryStore::new(Default::default())))),
-        Place::Postgres(address) => return open_postgres(address, key_file).await,
+        Place::Database(Database::Postgres(address)) => return open_postgres(address, key_file).await,
+        Place::Database(Database::Mariadb(options)) => return open_mariadb(options, key_file).await,
         Place::File(path) => path,
     };
     let key_file = key_file.map_or_else(|| beside(path), Path::to_owned);
@@ -91,27 +96,45 @@ pub(crate) async fn open(place: &Place, key_file: Option<&Path>) -> Result<Opene
 }
 
 async fn open_postgres(address: &StoreAddress, key_file: Option<&Path>) -> Result<Opened, Failure> {
-    let Some(key_file) = key_file else {
-        return Err(Failure::usage(
-            "a store in a database is shared, and so is the secret of fingerprints: name its file with --key-file; \
-             the first process makes it, and every other needs a copy",
-        ));
-    };
+    let key_file = shared_key_file(key_file)?;
     let store = database::open(address).await?;
     // No file is beside a database, so a file that is missing is made; whether it is the right one, the store knows.
     let keys = keys_in(key_file, Path::new(""))?;
-    let same = store
-        .has_secret(keys.current())
-        .await
-        .map_err(|error| Failure::runtime(format!("{address}: {}", database::chain(&error))))?;
-    if !same {
-        return Err(Failure::usage(format!(
+    same_secret(address, key_file, store.has_secret(keys.current()).await)?;
+    Ok(Opened::Postgres(Arc::new(store), keys))
+}
+
+async fn open_mariadb(options: &MariaOptions, key_file: Option<&Path>) -> Result<Opened, Failure> {
+    let key_file = shared_key_file(key_file)?;
+    let store = database::open_mariadb(options).await?;
+    let keys = keys_in(key_file, Path::new(""))?;
+    same_secret(options, key_file, store.has_secret(keys.current()).await)?;
+    Ok(Opened::Mariadb(Arc::new(store), keys))
+}
+
+fn shared_key_file(key_file: Option<&Path>) -> Result<&Path, Failure> {
+    key_file.ok_or_else(|| {
+        Failure::usage(
+            "a store in a database is shared, and so is the secret of fingerprints: name its file with --key-file; \
+             the first process makes it, and every other needs a copy",
+        )
+    })
+}
+
+fn same_secret(
+    address: impl std::fmt::Display,
+    key_file: &Path,
+    same: Result<bool, StoreError>,
+) -> Result<(), Failure> {
+    match same {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Failure::usage(format!(
             "the store at {address} is used with another secret of fingerprints than the one in {}: every retry would \
              be taken for another request. Copy the key file of the processes that use it",
             key_file.display()
-        )));
+        ))),
+        Err(error) => Err(Failure::runtime(format!("{address}: {}", database::chain(&error)))),
     }
-    Ok(Opened::Postgres(Arc::new(store), keys))
 }
 
 fn keys_in(key_file: &Path, store: &Path) -> Result<FingerprintKeys, Failure> {

@@ -96,6 +96,11 @@ impl Offered {
             inquiries: matches!(place, Place::Gateway),
         }
     }
+
+    /// The MariaDB store, on a server that flushes at every commit: otherwise as [`Offered::postgres`].
+    pub const fn mariadb(place: Place) -> Self {
+        Self { store: "mariadb", ..Self::postgres(place) }
+    }
 }
 
 /// How bad a shortfall is.

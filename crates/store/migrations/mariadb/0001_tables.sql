@@ -46,6 +46,13 @@ CREATE TABLE IF NOT EXISTS retrysafe_meta (
 
 INSERT INTO retrysafe_meta (only_row) SELECT 1 FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM retrysafe_meta);
 
+-- Which secret of fingerprints goes by which number: a process with another one would take every retry for another
+-- request. What is kept proves that a secret is the same and tells nothing else about it.
+CREATE TABLE IF NOT EXISTS retrysafe_deployment_key (
+    number BIGINT     NOT NULL PRIMARY KEY,
+    proof  BINARY(32) NOT NULL
+) ENGINE = InnoDB;
+
 -- The effect ledger: written by business transactions, apart from the claim, and on purpose without a unique index. More
 -- than one row for (namespace, account, key, step) is an effect that happened twice.
 CREATE TABLE IF NOT EXISTS retrysafe_effect (

@@ -84,6 +84,12 @@ impl MariaOptions {
         })
     }
 
+    /// Whether a text is meant to be the URL of such a store.
+    #[must_use]
+    pub fn looks_like(text: &str) -> bool {
+        ["mysql://", "mariadb://"].iter().any(|scheme| text.starts_with(scheme))
+    }
+
     /// What is said on a connection of the store's own before its first statement.
     ///
     /// READ COMMITTED: after a lost insert, the default would go on showing the state before it, in which there is no row
@@ -119,6 +125,14 @@ fn seconds(time: Duration) -> u64 {
     time.as_millis().div_ceil(1000).max(1).try_into().unwrap_or(u64::MAX)
 }
 
+/// Where it is, for people: without user and password.
+impl fmt::Display for MariaOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (host, port) = (self.opts.ip_or_hostname(), self.opts.tcp_port());
+        write!(f, "mysql://{host}:{port}/{}", self.opts.db_name().unwrap_or_default())
+    }
+}
+
 /// Without the password: only where it is.
 impl fmt::Debug for MariaOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -143,7 +157,7 @@ mod tests {
             shown.contains("db.internal") && shown.contains("3307") && shown.contains("orders"),
             "{shown}"
         );
-        assert!(!shown.contains("hunter2"), "{shown}");
+        assert!(!shown.contains("hunter2") && !options.to_string().contains("hunter2"), "{shown}");
     }
 
     #[test]

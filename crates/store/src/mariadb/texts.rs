@@ -74,6 +74,8 @@ pub(super) struct Texts {
     pub(super) estimate: Arc<str>,
     pub(super) clock: Arc<str>,
     pub(super) keep_mark: Arc<str>,
+    pub(super) claim_secret: Arc<str>,
+    pub(super) proof: Arc<str>,
     pub(super) next_fence: Arc<str>,
     pub(super) begin_absent: Arc<str>,
     pub(super) begin_over: Arc<str>,
@@ -119,6 +121,11 @@ impl Texts {
             clock: format!("SELECT {NOW_MS}, clock_ms FROM retrysafe_meta WHERE only_row = 1").into(),
             keep_mark: "UPDATE retrysafe_meta SET clock_ms = ? WHERE only_row = 1 AND COALESCE(clock_ms < ?, TRUE)"
                 .into(),
+            // Unchanged where it is there.
+            claim_secret: "INSERT INTO retrysafe_deployment_key (number, proof) VALUES (?, ?) \
+                 ON DUPLICATE KEY UPDATE number = number"
+                .into(),
+            proof: "SELECT proof FROM retrysafe_deployment_key WHERE number = ?".into(),
             next_fence: "SELECT NEXT VALUE FOR retrysafe_fence".into(),
             begin_absent: begin_absent().into(),
             begin_over: begin_over().into(),

@@ -166,6 +166,17 @@ impl<D: Driver> Shared<D> {
         Ok(usize::try_from(rows.affected).unwrap_or(usize::MAX))
     }
 
+    /// The first to ask decides.
+    pub(super) async fn has_secret(&self, number: u32, proof: &[u8]) -> Result<bool, StoreError> {
+        const COMPARING: &str = "comparing the secret of fingerprints";
+        let number = Value::Int(i64::from(number));
+        let first = Statement::new(&self.texts.claim_secret, vec![number.clone(), Value::bytes(proof)]);
+        self.ask(first, COMPARING, Does::Write, Again::Safe).await?;
+        let look = Statement::new(&self.texts.proof, vec![number]);
+        let rows = self.ask(look, COMPARING, Does::Read, Again::Safe).await?;
+        Ok(rows.only(0).and_then(Value::as_bytes).ok_or_else(row::corrupt)? == proof)
+    }
+
     /// Begins a new epoch: the sequence jumps to its first number. It never goes back, so doing it twice is harmless.
     pub(super) async fn bump_epoch(&self) -> Result<u16, StoreError> {
         const BUMPING: &str = "beginning a new epoch of fences";

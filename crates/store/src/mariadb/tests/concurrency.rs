@@ -332,3 +332,13 @@ pub(super) async fn wait_for_waiters(database: &TestDatabase, count: i64) {
     }
     panic!("nobody waits for a lock");
 }
+
+#[tokio::test]
+async fn f18_the_first_secret_of_fingerprints_is_the_one_of_the_store() {
+    let database = TestDatabase::make().await;
+    let store = database.store().await;
+    let key = |secret: u8| retrysafe_core::fingerprint::DeploymentKey::new(1, &[secret; 32]).unwrap();
+    assert!(store.has_secret(&key(1)).await.unwrap());
+    assert!(store.has_secret(&key(1)).await.unwrap());
+    assert!(!store.has_secret(&key(2)).await.unwrap());
+}
