@@ -9,6 +9,7 @@
 //! |---|---|---|
 //! | [`mariadb`] | `RETRYSAFE_TEST_MARIADB` | `mysql://root@127.0.0.1:3306` |
 //! | [`postgres`] | `RETRYSAFE_TEST_POSTGRES` | `postgres://postgres@127.0.0.1:5432` |
+//! | [`rabbitmq`] | `RETRYSAFE_TEST_RABBITMQ` | `amqp://guest:guest@127.0.0.1:5672/%2f` |
 
 #![allow(
     clippy::unwrap_used,
@@ -20,4 +21,5 @@
 pub mod mariadb;
 pub mod pgbouncer;
 pub mod postgres;
+pub mod rabbitmq;
 mod tools;

@@ -130,10 +130,15 @@ pub(crate) fn run(mut command: Command) -> String {
 }
 
 /// Waits until `there` is true.
-pub(crate) fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
+pub(crate) fn wait_for(what: &str, there: impl FnMut() -> bool) {
+    wait_at_most(PATIENCE, what, there);
+}
+
+/// The same for what takes longer.
+pub(crate) fn wait_at_most(patience: Duration, what: &str, mut there: impl FnMut() -> bool) {
     let started = Instant::now();
     while !there() {
-        assert!(started.elapsed() < PATIENCE, "{what} did not happen within {PATIENCE:?}");
+        assert!(started.elapsed() < patience, "{what} did not happen within {patience:?}");
         thread::sleep(POLL);
     }
 }

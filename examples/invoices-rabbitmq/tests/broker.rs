@@ -12,7 +12,6 @@ use lapin::{
 };
 use retrysafe::{DeploymentKey, FingerprintKeys, SqliteStore, consume::Consumer};
 
-const LOCAL: &str = "amqp://guest:guest@127.0.0.1:5672/%2f";
 /// How long a broker may take to deliver.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -23,14 +22,8 @@ struct Queue {
 }
 
 async fn connect() -> Connection {
-    let broker = std::env::var("RETRYSAFE_TEST_RABBITMQ").unwrap_or_else(|_| LOCAL.to_owned());
-    let connected = Connection::connect(&broker, ConnectionProperties::default()).await;
-    connected.unwrap_or_else(|error| {
-        panic!(
-            "no RabbitMQ: {error}. These tests need one: start it (Debian: apt-get install rabbitmq-server) or name one in \
-             RETRYSAFE_TEST_RABBITMQ"
-        )
-    })
+    let broker = tokio::task::spawn_blocking(retrysafe_testbed::rabbitmq::shared).await.unwrap();
+    Connection::connect(broker, ConnectionProperties::default()).await.unwrap()
 }
 
 impl Queue {

@@ -75,7 +75,7 @@ impl Offered {
             survives_power_cut: true,
             survives_failover: false,
             shared: true,
-            transactions: true,
+            transactions: matches!(place, Place::Library),
             claims_by: &ClaimMethod::ALL,
             inquiries: matches!(place, Place::Gateway),
         }
