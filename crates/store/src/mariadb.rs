@@ -31,6 +31,7 @@ use std::{
 
 use retrysafe_core::{
     address::{Account, Address, Namespace},
+    contract::ClaimMethod,
     fingerprint::DeploymentKey,
     ids::StatusId,
     record::{Expect, Record, RemoveIf, ResourceId, Write},
@@ -56,6 +57,7 @@ mod begin;
 mod calls;
 mod doctor;
 mod driver;
+mod effects;
 mod fault;
 mod lists;
 mod open;
@@ -93,6 +95,8 @@ struct Shared<D> {
     packet_max: usize,
     flushes_every_commit: bool,
     days_ahead: u16,
+    /// How handlers' transactions are isolated.
+    isolation: Isolation,
     /// The day for which partitions were last looked after.
     partitions_day: AtomicI64,
 }
@@ -166,6 +170,7 @@ impl<D: Driver> MariaStore<D> {
             packet_max: server.packet_max,
             flushes_every_commit: server.flushes_every_commit,
             days_ahead: options.days_ahead,
+            isolation: options.isolation,
             partitions_day: AtomicI64::new(i64::MIN),
         });
         // Before the first answer: whoever opens the store has a time, and knows what was told before.
@@ -282,6 +287,30 @@ impl<D: Driver> Store for MariaStore<D> {
 
     fn census<'a>(&'a self) -> StoreFuture<'a, Census> {
         Box::pin(self.shared.census())
+    }
+
+    /// Every write names the state that it replaces, and a new row has one place. What a handler read is guarded as well where
+    /// its transactions are serializable.
+    fn claims_by(&self) -> &'static [ClaimMethod] {
+        match self.shared.isolation {
+            Isolation::ReadCommitted | Isolation::RepeatableRead => {
+                &[ClaimMethod::Unique, ClaimMethod::Conditional]
+            }
+            Isolation::Serializable => &ClaimMethod::ALL,
+        }
+    }
+
+    fn duplicate_effects<'a>(
+        &'a self,
+        from: Wall,
+        to: Wall,
+        within: Duration,
+    ) -> StoreFuture<'a, Option<u64>> {
+        Box::pin(self.shared.duplicate_effects(from, to, within))
+    }
+
+    fn forget_effects<'a>(&'a self, before: Wall, limit: usize) -> StoreFuture<'a, usize> {
+        Box::pin(self.shared.forget_effects(before, limit))
     }
 }
 

@@ -92,7 +92,11 @@ impl Offered {
             survives_failover: false,
             shared: true,
             transactions: matches!(place, Place::Library),
-            claims_by: &[ClaimMethod::Unique],
+            // Whether the store was opened for it is found when it is; handlers that read beside it are in the library.
+            claims_by: match place {
+                Place::Library => &ClaimMethod::ALL,
+                Place::Gateway => &[ClaimMethod::Unique, ClaimMethod::Conditional],
+            },
             inquiries: matches!(place, Place::Gateway),
         }
     }

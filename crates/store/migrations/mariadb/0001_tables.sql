@@ -56,13 +56,15 @@ CREATE TABLE IF NOT EXISTS retrysafe_deployment_key (
 -- The effect ledger: written by business transactions, apart from the claim, and on purpose without a unique index. More
 -- than one row for (namespace, account, key, step) is an effect that happened twice.
 CREATE TABLE IF NOT EXISTS retrysafe_effect (
+    id        BIGINT          NOT NULL PRIMARY KEY AUTO_INCREMENT,
     namespace VARBINARY(64)   NOT NULL,
     account   VARBINARY(1024) NOT NULL,
     `key`     VARBINARY(1024) NOT NULL,
     step      VARBINARY(255)  NOT NULL,
     attempt   BINARY(16)      NOT NULL,
-    at        DATETIME(6)     NOT NULL DEFAULT (UTC_TIMESTAMP(6)) COMMENT 'UTC',
-    KEY retrysafe_effect_step (namespace, account, `key`, step)
+    at_ms     BIGINT          NOT NULL DEFAULT (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000),
+    KEY retrysafe_effect_step (namespace, account, `key`, step, at_ms),
+    KEY retrysafe_effect_at (at_ms)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET binary;
 
 -- For people. Never write through it, and never delete a row that is not completed: that is a second run.

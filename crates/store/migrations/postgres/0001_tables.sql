@@ -59,15 +59,16 @@ CREATE TABLE "retrysafe".deployment_key (
 -- The effect ledger: written by business transactions, apart from the claim, and on purpose without a unique index. More
 -- than one row for (namespace, account, key, step) is an effect that happened twice.
 CREATE TABLE "retrysafe".effect (
-    namespace bytea       NOT NULL,
-    account   bytea       NOT NULL,
-    key       bytea       NOT NULL,
-    step      bytea       NOT NULL,
-    attempt   bytea       NOT NULL,
-    at        timestamptz NOT NULL DEFAULT clock_timestamp()
+    namespace bytea  NOT NULL,
+    account   bytea  NOT NULL,
+    key       bytea  NOT NULL,
+    step      bytea  NOT NULL,
+    attempt   bytea  NOT NULL,
+    at_ms     bigint NOT NULL DEFAULT (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 );
 
-CREATE INDEX effect_step ON "retrysafe".effect (namespace, account, key, step);
+CREATE INDEX effect_step ON "retrysafe".effect (namespace, account, key, step, at_ms);
+CREATE INDEX effect_at ON "retrysafe".effect (at_ms);
 
 -- For people. Never write through it, and never delete a row that is not completed: that is a second run.
 CREATE VIEW "retrysafe".readable AS

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use retrysafe_core::{
     address::Address,
-    ids::Fence,
+    ids::{AttemptId, Fence},
     record::{Expect, Write},
 };
 
@@ -62,6 +62,10 @@ impl<D: Driver> OpenTransaction for MariaTransaction<D> {
 
     fn handle(&mut self) -> &mut Self::Handle {
         self.connection.handle()
+    }
+
+    async fn effect(&mut self, address: &Address, attempt: AttemptId, step: &str) -> Result<(), StoreError> {
+        self.shared.effect(&mut self.connection, address, attempt, step).await
     }
 
     async fn undo(&mut self) -> Result<(), StoreError> {

@@ -14,6 +14,7 @@ use crate::{
 mod concurrency;
 mod cut;
 mod doctor;
+mod effects;
 mod transactions;
 
 /// A database with the tables.

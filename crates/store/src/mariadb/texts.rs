@@ -76,6 +76,9 @@ pub(super) struct Texts {
     pub(super) keep_mark: Arc<str>,
     pub(super) claim_secret: Arc<str>,
     pub(super) proof: Arc<str>,
+    pub(super) effect: Arc<str>,
+    pub(super) duplicate_effects: Arc<str>,
+    pub(super) forget_effects: Arc<str>,
     pub(super) next_fence: Arc<str>,
     pub(super) begin_absent: Arc<str>,
     pub(super) begin_over: Arc<str>,
@@ -126,6 +129,17 @@ impl Texts {
                  ON DUPLICATE KEY UPDATE number = number"
                 .into(),
             proof: "SELECT proof FROM retrysafe_deployment_key WHERE number = ?".into(),
+            effect: "INSERT INTO retrysafe_effect (namespace, account, `key`, step, attempt) VALUES (?, ?, ?, ?, ?)"
+                .into(),
+            // Of two rows one counts: the later one, and of two of one instant the one with the higher number.
+            duplicate_effects: "SELECT COUNT(*) FROM retrysafe_effect AS later \
+                 WHERE later.at_ms >= ? AND later.at_ms < ? AND EXISTS (\
+                   SELECT 1 FROM retrysafe_effect AS earlier WHERE earlier.namespace = later.namespace \
+                   AND earlier.account = later.account AND earlier.`key` = later.`key` \
+                   AND earlier.step = later.step AND earlier.at_ms > later.at_ms - ? \
+                   AND earlier.at_ms <= later.at_ms AND (earlier.at_ms < later.at_ms OR earlier.id < later.id))"
+                .into(),
+            forget_effects: "DELETE FROM retrysafe_effect WHERE at_ms < ? ORDER BY at_ms, id LIMIT ?".into(),
             next_fence: "SELECT NEXT VALUE FOR retrysafe_fence".into(),
             begin_absent: begin_absent().into(),
             begin_over: begin_over().into(),

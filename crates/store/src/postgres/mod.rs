@@ -29,6 +29,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use retrysafe_core::{
     address::{Account, Address, Namespace},
+    contract::ClaimMethod,
     fingerprint::DeploymentKey,
     ids::StatusId,
     record::{Record, RemoveIf, ResourceId, Write},
@@ -48,6 +49,7 @@ mod calls;
 mod doctor;
 #[cfg(feature = "postgres")]
 mod driver;
+mod effects;
 mod fault;
 mod find;
 mod inner;
@@ -249,5 +251,27 @@ impl<D: Driver> Store for PostgresStore<D> {
 
     fn census<'a>(&'a self) -> StoreFuture<'a, Census> {
         Box::pin(self.inner.census())
+    }
+
+    /// Every write names the state that it replaces, and a new row has one place. What a handler read is guarded as well where
+    /// its transactions are serializable.
+    fn claims_by(&self) -> &'static [ClaimMethod] {
+        match self.inner.options.isolation {
+            Isolation::ReadCommitted => &[ClaimMethod::Unique, ClaimMethod::Conditional],
+            Isolation::Serializable => &ClaimMethod::ALL,
+        }
+    }
+
+    fn duplicate_effects<'a>(
+        &'a self,
+        from: Wall,
+        to: Wall,
+        within: Duration,
+    ) -> StoreFuture<'a, Option<u64>> {
+        Box::pin(self.inner.duplicate_effects(from, to, within))
+    }
+
+    fn forget_effects<'a>(&'a self, before: Wall, limit: usize) -> StoreFuture<'a, usize> {
+        Box::pin(self.inner.forget_effects(before, limit))
     }
 }

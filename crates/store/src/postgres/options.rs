@@ -15,8 +15,13 @@ pub enum Isolation {
     /// The lock and the primary key arbitrate; the handler sees what is committed as it goes on.
     #[default]
     ReadCommitted,
-    /// In addition the handler's transaction is serializable: conflicts with others end it as
-    /// [`Undone::Conflict`](crate::transactional::Undone::Conflict).
+    /// In addition the handler's transaction is serializable, so that what it read is guarded too: conflicts with others
+    /// end it as [`Undone::Conflict`](crate::transactional::Undone::Conflict), which the caller tries again with the same
+    /// key. It is guarded against other serializable transactions only: whatever else changes those rows has to be
+    /// serializable as well.
+    ///
+    /// The snapshot is taken while the lock is tried. A holder who commits in between is not seen by the opening and stops
+    /// the completing write instead: the handler has run then, and nothing of it is kept.
     Serializable,
 }
 

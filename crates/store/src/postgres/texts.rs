@@ -103,6 +103,9 @@ pub(super) struct Texts {
     pub(super) secret: Arc<str>,
     pub(super) claim_secret: Arc<str>,
     pub(super) proof: Arc<str>,
+    pub(super) effect: Arc<str>,
+    pub(super) duplicate_effects: Arc<str>,
+    pub(super) forget_effects: Arc<str>,
 
     pub(super) begin: Arc<str>,
     pub(super) begin_to_look: Arc<str>,
@@ -252,6 +255,24 @@ impl Texts {
                 "INSERT INTO {s}.deployment_key (number, proof) VALUES ($1::bigint, $2::bytea) ON CONFLICT DO NOTHING"
             )),
             proof: text(format!("SELECT proof FROM {s}.deployment_key WHERE number = $1::bigint")),
+
+            effect: text(format!(
+                "INSERT INTO {s}.effect (namespace, account, key, step, attempt) \
+                 VALUES ($1::bytea, $2::bytea, $3::bytea, $4::bytea, $5::bytea)"
+            )),
+            // Of two rows one counts: the later one, and of two of one instant the one that lies behind.
+            duplicate_effects: text(format!(
+                "SELECT count(*) FROM {s}.effect AS later WHERE later.at_ms >= $1::bigint AND later.at_ms < $2::bigint \
+                 AND EXISTS (SELECT FROM {s}.effect AS earlier WHERE earlier.namespace = later.namespace \
+                   AND earlier.account = later.account AND earlier.key = later.key AND earlier.step = later.step \
+                   AND earlier.at_ms > later.at_ms - $3::bigint AND earlier.at_ms <= later.at_ms \
+                   AND (earlier.at_ms < later.at_ms OR earlier.ctid < later.ctid))"
+            )),
+            forget_effects: text(format!(
+                "DELETE FROM {s}.effect WHERE ctid = ANY (ARRAY(\
+                   SELECT ctid FROM {s}.effect WHERE at_ms < $1::bigint \
+                   ORDER BY at_ms LIMIT $2::bigint FOR UPDATE SKIP LOCKED)) AND at_ms < $1::bigint"
+            )),
 
             begin: text(begin.to_owned()),
             // Whoever settles needs a snapshot that is younger than its lock, whatever the isolation of the handlers.

@@ -20,7 +20,7 @@ use std::{fmt, sync::Arc};
 use hmac::{Hmac, KeyInit, Mac};
 use retrysafe_core::{
     address::Address,
-    ids::Fence,
+    ids::{AttemptId, Fence},
     record::{Expect, Write},
 };
 use sha2::Sha256;
@@ -105,6 +105,10 @@ impl<D: Driver> OpenTransaction for PostgresTransaction<D> {
 
     fn handle(&mut self) -> &mut Self::Handle {
         self.connection.handle()
+    }
+
+    async fn effect(&mut self, address: &Address, attempt: AttemptId, step: &str) -> Result<(), StoreError> {
+        self.inner.effect(&mut self.connection, address, attempt, step).await
     }
 
     async fn undo(&mut self) -> Result<(), StoreError> {

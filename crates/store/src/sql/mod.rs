@@ -9,6 +9,7 @@
 
 pub(crate) mod clock;
 mod driver;
+pub(crate) mod effects;
 pub(crate) mod row;
 mod value;
 

@@ -6,6 +6,7 @@ mod clock;
 mod conformance;
 mod cut;
 mod doctor;
+mod effects;
 mod lost;
 mod on_sqlx;
 mod pooler;
