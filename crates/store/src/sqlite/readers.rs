@@ -99,7 +99,7 @@ impl Readers {
         let mut passed_over = 0;
         loop {
             let rows = self.due_rows(state, now, limit, passed_over)?;
-            let (found, last) = (rows.len(), rows.len() < limit);
+            let (found, last) = (rows.len(), rows.len() < limit.max(1));
             let readable: Vec<_> = rows.into_iter().filter_map(|row| row.decode().ok()).collect();
             passed_over += found - readable.len();
             if last || !readable.is_empty() {
