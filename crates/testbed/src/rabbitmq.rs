@@ -13,7 +13,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::tools::{command_as, find, free_port, give, spawn, unprivileged, wait_at_most};
+use crate::tools::{command_that_stays, find, free_port, give, spawn, unprivileged, wait_at_most};
 
 /// Names the shared broker: an AMQP address.
 pub const VARIABLE: &str = "RETRYSAFE_TEST_RABBITMQ";
@@ -25,6 +25,14 @@ const PACKAGE: &str = "rabbitmq-server";
 /// Erlang compiles much of itself at each start.
 const START: Duration = Duration::from_secs(120);
 const CONNECT: Duration = Duration::from_secs(1);
+
+/// The broker is a grandchild, which no signal reaches when this process ends: its shell watches instead, and then ends the
+/// whole session.
+const WATCH: &str = r#"
+    setsid "$1" & broker=$!
+    while [ -d "/proc/$2" ] && [ -d "/proc/$broker" ]; do sleep 1; done
+    kill -s KILL -- "-$broker"
+"#;
 
 /// The address of a broker that tests share.
 pub fn shared() -> &'static str {
@@ -63,8 +71,9 @@ impl Broker {
         give(folder.path(), user);
         let (port, distribution) = (free_port(), free_port());
         let own = |name: &str| folder.path().join(name).display().to_string();
-        let mut server = command_as(user, Path::new("/usr/bin/env"));
-        server.arg(program).current_dir(folder.path());
+        let mut server = command_that_stays(user, Path::new("/bin/sh"));
+        server.args(["-c", WATCH, "sh"]).arg(program).arg(std::process::id().to_string());
+        server.current_dir(folder.path());
         // Its cookie goes there, and another broker on this machine has another name.
         server.env("HOME", folder.path()).env("RABBITMQ_NODENAME", format!("test{port}@localhost"));
         server.env("RABBITMQ_NODE_IP_ADDRESS", "127.0.0.1").env("ERL_EPMD_ADDRESS", "127.0.0.1");

@@ -85,11 +85,20 @@ pub(crate) fn unprivileged(preferred: &str) -> Option<(u32, u32)> {
 
 /// A command as that user, ended with this process.
 pub(crate) fn command_as(user: Option<(u32, u32)>, program: &Path) -> Command {
+    command_with(user, &["--pdeathsig", "KILL"], program)
+}
+
+/// A command as that user, which outlives this process unless it looks after itself.
+pub(crate) fn command_that_stays(user: Option<(u32, u32)>, program: &Path) -> Command {
+    command_with(user, &["--pdeathsig", "clear"], program)
+}
+
+fn command_with(user: Option<(u32, u32)>, settings: &[&str], program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     if let Some((uid, gid)) = user {
         command.args(["--reuid", &uid.to_string(), "--regid", &gid.to_string(), "--clear-groups"]);
     }
-    command.args(["--pdeathsig", "KILL"]).arg(program);
+    command.args(settings).arg(program);
     command.stdin(Stdio::null());
     command
 }
