@@ -175,6 +175,37 @@ async fn a_transaction_that_is_dropped_leaves_nothing_open() {
     assert_eq!(open_transactions(&database), "0");
 }
 
+/// R11, R13: what arbitrates is in the database, so another process meets it, and it holds for as long as the handler works
+/// and not only while the record is looked for.
+#[tokio::test(flavor = "multi_thread")]
+async fn r11_r13_another_process_meets_the_holder_until_its_commit() {
+    let database = Database::create();
+    database.psql("CREATE TABLE invoice (id bigint PRIMARY KEY, amount bigint CHECK (amount > 0))");
+    // Two stores on the same tables, each with connections and memory of its own, as two processes have.
+    let place = SchemaPlace::new(&database.url(), Mode::Prepared);
+    let (store, replica) = (place.store(), place.store());
+    let at = address("k");
+    let opening = opening(1);
+    let mut open = won(&store, &at, &opening).await;
+    for id in 1..=3 {
+        assert!(
+            matches!(replica.begin(&at, &self::opening(2)).await.unwrap(), Begun::Locked),
+            "before row {id}"
+        );
+        insert(open.handle(), id).await;
+    }
+    assert!(matches!(replica.begin(&at, &self::opening(3)).await.unwrap(), Begun::Locked));
+    let Committed::Yes(_) = open.commit(&at, &completing(&opening)).await.unwrap() else {
+        panic!("committed")
+    };
+    let Begun::Seen(Some(seen)) = replica.begin(&at, &self::opening(4)).await.unwrap() else {
+        panic!("seen")
+    };
+    assert_eq!(seen.attempt, opening.next.attempt);
+    assert_eq!(invoices(&database), "3", "of one handler");
+    assert_eq!(open_transactions(&database), "0");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn r14_a_failed_statement_is_undone_and_the_refusal_is_kept() {
     let (database, store) = business().await;
