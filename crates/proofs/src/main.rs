@@ -21,6 +21,7 @@ mod report;
 mod service;
 mod subjects;
 mod suite;
+mod till;
 mod tools;
 mod wire;
 
@@ -52,6 +53,8 @@ enum Task {
     Origin(OriginArgs),
     /// A service behind the layer
     Service(ServiceArgs),
+    /// A service whose rows and answers are one commit
+    Till(till::TillArgs),
     /// The sample shop as a process of its own
     Shop(ShopArgs),
     /// Reproduce claims and print their figures
@@ -127,6 +130,10 @@ fn main() -> Result<ExitCode> {
             serve_service(args)?;
             Ok(ExitCode::SUCCESS)
         }
+        Task::Till(args) => {
+            serve_till(args)?;
+            Ok(ExitCode::SUCCESS)
+        }
         Task::Shop(args) => {
             serve_shop(args)?;
             Ok(ExitCode::SUCCESS)
@@ -164,6 +171,10 @@ fn serve_service(args: ServiceArgs) -> Result<()> {
     })
 }
 
+fn serve_till(args: till::TillArgs) -> Result<()> {
+    on_socket(args.socket, async |listener| till::serve(listener, args.terms).await)
+}
+
 fn serve_shop(args: ShopArgs) -> Result<()> {
     let shop = retrysafe_shop::Shop::open(&args.file)?;
     let options = retrysafe_shop::ShopOptions {
@@ -177,7 +188,10 @@ fn serve_shop(args: ShopArgs) -> Result<()> {
 }
 
 /// Binds, says where, serves.
-fn on_socket(socket: Socket, serve: impl AsyncFnOnce(TcpListener) -> std::io::Result<()>) -> Result<()> {
+fn on_socket<E: Into<anyhow::Error>>(
+    socket: Socket,
+    serve: impl AsyncFnOnce(TcpListener) -> Result<(), E>,
+) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener =
@@ -187,7 +201,7 @@ fn on_socket(socket: Socket, serve: impl AsyncFnOnce(TcpListener) -> std::io::Re
             process::write_ready(&path, &serde_json::json!({ "listen": bound.to_string() }))?;
         }
         println!("listening on {bound}");
-        serve(listener).await.context("serve")
+        serve(listener).await.map_err(|error| error.into().context("serve"))
     })
 }
 

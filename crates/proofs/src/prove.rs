@@ -1,11 +1,13 @@
 //! `prove`: each item of the list, its figure last.
 
 mod bench;
+mod business;
 mod cases;
 mod crashes;
 mod once;
 mod power;
 mod sdks;
+mod stopped;
 mod vectors;
 
 use anyhow::{Context, Result, bail};
@@ -109,6 +111,9 @@ fn prove(id: &str, scale: Scale) -> Result<bool> {
         "main-job.4" => vectors::prove(scale),
         "main-job.5" => cases::prove(scale),
         "main-job.6" => bench::prove(scale),
+        "transactions.1" => business::prove(scale),
+        "transactions.3" => stopped::prove(scale),
+        "transactions.5" => cases::prove_transactions(scale),
         _ => bail!("{id} is listed and has no proof"),
     }
 }

@@ -51,11 +51,19 @@ fn sqlite(file: &Path) -> Result<Arc<dyn Store>> {
 pub(crate) fn layer(terms: &Terms, store: Arc<dyn Store>) -> Result<Retrysafe> {
     let contract =
         Contract::parse(&terms.text(), "proofs.toml").map_err(|faults| anyhow::anyhow!("{faults}"))?;
-    let key = DeploymentKey::new(1, &FINGERPRINT_SECRET).context("fingerprint key")?;
     Retrysafe::builder(contract, store)
-        .fingerprint_keys(FingerprintKeys::new(key))
+        .fingerprint_keys(fingerprint_keys()?)
         .build()
         .context("build the layer")
+}
+
+/// The same in every process of a proof.
+///
+/// # Errors
+/// None that this secret can cause.
+pub(crate) fn fingerprint_keys() -> Result<FingerprintKeys> {
+    let key = DeploymentKey::new(1, &FINGERPRINT_SECRET).context("fingerprint key")?;
+    Ok(FingerprintKeys::new(key))
 }
 
 struct Service {

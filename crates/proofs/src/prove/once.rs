@@ -21,7 +21,7 @@ use crate::wire::Key;
 
 const ROUNDS: usize = 1_000;
 const QUICK_ROUNDS: usize = 20;
-const AT_ONCE: usize = 50;
+pub(crate) const AT_ONCE: usize = 50;
 const LATE_KEYS: usize = 100;
 const QUICK_LATE_KEYS: usize = 10;
 const LATE_REQUESTS: usize = 20;
@@ -142,21 +142,7 @@ fn report(subject: &Subject, races: Races) -> Result<bool> {
 /// # Errors
 /// The servers cannot be reached at all.
 pub(crate) fn race(subject: &Subject, races: Races) -> Result<Verdict> {
-    let headers = [("authorization", "Bearer racer")];
-    let mut all: Vec<(Key, Vec<Outcome>)> = Vec::with_capacity(races.at_once + races.late);
-    let progress = Progress::new(subject.name, races.at_once + races.late);
-    let mut racers = Racers::new(&subject.targets, AT_ONCE, "/orders", &headers, BODY);
-    for round in 0..races.at_once {
-        let key = Key::numbered(races.seed, round as u64);
-        all.push((key, racers.at_once(&key)?));
-        progress.step();
-    }
-    let mut racers = Racers::new(&subject.targets, LATE_REQUESTS, "/orders", &headers, BODY);
-    for round in 0..races.late {
-        let key = Key::numbered(races.seed, (1 << 32) + round as u64);
-        all.push((key, racers.late(&key, LATE_SPREAD)?));
-        progress.step();
-    }
+    let all = collect(subject.name, &subject.targets, "/orders", races)?;
     let ledger = effects(subject.ledger)?;
     let mut verdict = Verdict::default();
     for (key, outcomes) in &all {
@@ -165,6 +151,34 @@ pub(crate) fn race(subject: &Subject, races: Races) -> Result<Verdict> {
         verdict.add(judge(outcomes, ids, subject.patience));
     }
     Ok(verdict)
+}
+
+/// Runs both races on `path` of the targets, in turn; all answers, by key.
+///
+/// # Errors
+/// As [`race`].
+pub(crate) fn collect(
+    name: &str,
+    targets: &[SocketAddr],
+    path: &str,
+    races: Races,
+) -> Result<Vec<(Key, Vec<Outcome>)>> {
+    let headers = [("authorization", "Bearer racer")];
+    let mut all: Vec<(Key, Vec<Outcome>)> = Vec::with_capacity(races.at_once + races.late);
+    let progress = Progress::new(name, races.at_once + races.late);
+    let mut racers = Racers::new(targets, AT_ONCE, path, &headers, BODY);
+    for round in 0..races.at_once {
+        let key = Key::numbered(races.seed, round as u64);
+        all.push((key, racers.at_once(&key)?));
+        progress.step();
+    }
+    let mut racers = Racers::new(targets, LATE_REQUESTS, path, &headers, BODY);
+    for round in 0..races.late {
+        let key = Key::numbered(races.seed, (1 << 32) + round as u64);
+        all.push((key, racers.late(&key, LATE_SPREAD)?));
+        progress.step();
+    }
+    Ok(all)
 }
 
 #[cfg(test)]

@@ -1,0 +1,40 @@
+//! One row of the business on each driver's own connection: nothing of retrysafe's is between a handler and its database.
+
+use std::future::Future;
+
+use mysql_async::prelude::Queryable;
+use retrysafe_server::Refuse;
+
+/// As the servers are given it; SQLite's is below.
+pub(super) const SERVER_TABLE: &str =
+    "CREATE TABLE sale (id VARCHAR(64) PRIMARY KEY, request VARCHAR(64) NOT NULL)";
+pub(super) const SQLITE_TABLE: &str =
+    "CREATE TABLE IF NOT EXISTS sale (id TEXT PRIMARY KEY, request TEXT NOT NULL) STRICT";
+
+/// A connection that a sale is written on.
+pub(super) trait PutRow: Send {
+    fn put(&mut self, id: &str, request: &str) -> impl Future<Output = Result<(), Refuse>> + Send;
+}
+
+impl PutRow for retrysafe_store::postgres::Handle {
+    async fn put(&mut self, id: &str, request: &str) -> Result<(), Refuse> {
+        let insert = self.prepare_cached("INSERT INTO public.sale (id, request) VALUES ($1, $2)").await?;
+        self.execute(&insert, &[&id, &request]).await?;
+        Ok(())
+    }
+}
+
+impl PutRow for sqlx::PgConnection {
+    async fn put(&mut self, id: &str, request: &str) -> Result<(), Refuse> {
+        let insert = sqlx::query("INSERT INTO public.sale (id, request) VALUES ($1, $2)");
+        insert.bind(id).bind(request).execute(self).await?;
+        Ok(())
+    }
+}
+
+impl PutRow for mysql_async::Conn {
+    async fn put(&mut self, id: &str, request: &str) -> Result<(), Refuse> {
+        self.exec_drop("INSERT INTO sale (id, request) VALUES (?, ?)", (id, request)).await?;
+        Ok(())
+    }
+}
