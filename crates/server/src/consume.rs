@@ -197,6 +197,9 @@ impl<D: Store> Consumer<D> {
     /// As the store's own calls.
     pub async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
         let now = self.database.now()?;
+        if let Some(reaped) = self.database.reap_batch(now, limit).await? {
+            return Ok(reaped);
+        }
         let mut reaped = 0;
         for (address, record) in self.database.due(Due::Reapable, now, limit).await? {
             let guard = RemoveIf::Reapable { attempt: record.attempt, by: now };

@@ -266,6 +266,14 @@ impl Engine {
         let now = self.store.now()?;
         let mut changed = 0;
         for due in [Due::LeaseEnded, Due::Reapable] {
+            // What is completed and due is reaped, whatever else it says: there is nothing to look at first.
+            if due == Due::Reapable
+                && let Some(reaped) = self.store.reap_batch(now, batch).await?
+            {
+                self.meters.reaped(reaped);
+                changed += reaped;
+                continue;
+            }
             let records = self.changeable(due, now, batch).await?;
             // All at once: a store with group commit puts them into one transaction.
             let changes = records.iter().map(|(address, record)| self.maintain(address, record, now));
@@ -319,7 +327,7 @@ impl Engine {
             Upkeep::Reap(attempt) => {
                 let reaped = self.store.remove_if(address, RemoveIf::Reapable { attempt, by: now }).await?;
                 if reaped {
-                    self.meters.reaped();
+                    self.meters.reaped(1);
                 }
                 Ok(reaped)
             }

@@ -186,8 +186,8 @@ impl Meters {
         self.leases_lost.increment(1);
     }
 
-    pub(crate) fn reaped(&self) {
-        self.reaped.increment(1);
+    pub(crate) fn reaped(&self, records: usize) {
+        self.reaped.increment(u64::try_from(records).unwrap_or(u64::MAX));
     }
 
     pub(crate) fn tombstone(&self) {

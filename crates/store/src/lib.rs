@@ -97,6 +97,14 @@ pub trait Store: Send + Sync + 'static {
     /// Counts of records by state, for metrics. May be approximate and a few seconds old.
     fn census<'a>(&'a self) -> StoreFuture<'a, Census>;
 
+    /// Deletes at most `limit` completed records whose reap threshold has passed at `now`, each as
+    /// [`RemoveIf::Reapable`] would; returns how many. `None`: this store has no better way than one by one, from
+    /// [`Store::due`].
+    fn reap_batch<'a>(&'a self, now: Wall, limit: usize) -> StoreFuture<'a, Option<usize>> {
+        let _ = (now, limit);
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
     /// How this store, as it was opened, arbitrates claims: every method whose promise it keeps (SPEC 4.2).
     fn claims_by(&self) -> &'static [ClaimMethod] {
         &[ClaimMethod::Unique]

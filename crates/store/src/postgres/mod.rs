@@ -253,6 +253,10 @@ impl<D: Driver> Store for PostgresStore<D> {
         Box::pin(self.inner.census())
     }
 
+    fn reap_batch<'a>(&'a self, now: Wall, limit: usize) -> StoreFuture<'a, Option<usize>> {
+        Box::pin(async move { self.inner.reap(now, limit).await.map(Some) })
+    }
+
     /// Every write names the state that it replaces, and a new row has one place. What a handler read is guarded as well where
     /// its transactions are serializable.
     fn claims_by(&self) -> &'static [ClaimMethod] {

@@ -15,7 +15,8 @@ use retrysafe_core::{
     contract::Contract,
     ids::AttemptId,
     outcome::{Body, Outcome},
-    record::{Expect, Record, State as RecordState, Write},
+    record::{Expect, Record, RemoveIf, State as RecordState, Write},
+    time::Wall,
 };
 use retrysafe_server::{
     Refuse, Reply, Retrysafe,
@@ -24,6 +25,7 @@ use retrysafe_server::{
 use retrysafe_store::{Filter, StateName, Store, Written};
 use serde_json::json;
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use super::{Place, on_both};
@@ -34,6 +36,7 @@ use crate::support::{
     post,
 };
 
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 const SHAPES: [&str; 2] = ["", "transaction = \"claim_first\""];
 const B: &str = "failures = { policy = \"B\", keep = { 500 = \"release\" } }";
 const WAIT: &str = "in_flight = { answer = \"wait\", wait_at_most = \"20s\" }";
@@ -91,6 +94,7 @@ async fn create<P: Place>(State(shop): State<Shop<P>>, keyed: Keyed<serde_json::
 struct App<P: Place> {
     router: Router,
     shop: Shop<P>,
+    retrysafe: Retrysafe,
 }
 
 impl<P: Place> App<P> {
@@ -108,8 +112,8 @@ impl<P: Place> App<P> {
         let router = Router::new()
             .route("/orders", on_post(create::<P>))
             .with_state(shop.clone())
-            .layer(Extension(retrysafe));
-        Self { router, shop }
+            .layer(Extension(retrysafe.clone()));
+        Self { router, shop, retrysafe }
     }
 
     async fn order(&self, key: &str, amount: i64) -> Answer {
@@ -153,6 +157,8 @@ on_both!(
     r3_a_holder_that_was_taken_over_rolls_back_and_answers_with_what_stands,
     /// D1: a caller that goes away stops nothing.
     d1_a_dropped_caller_does_not_stop_a_transaction,
+    /// T5: as the store can, in one statement or one by one.
+    upkeep_reaps_what_is_due_and_nothing_else,
 );
 
 async fn protocol_16_d4_rows_and_record_end_together_as_the_handler_says<P: Place>() {
@@ -302,6 +308,42 @@ async fn d1_a_dropped_caller_does_not_stop_a_transaction<P: Place>() {
         assert_eq!(other.order("k", 5).await.json()["run"], 1, "{shape:?}");
         assert_eq!((app.runs(), other.runs(), place.rows()), (1, 0, 1), "{shape:?}");
     }
+}
+
+async fn upkeep_reaps_what_is_due_and_nothing_else<P: Place>() {
+    let place = P::make().await;
+    let app = App::new(&place, "").await;
+    for key in ["k1", "k2", "k3", "k4"] {
+        assert_eq!(app.order(key, 5).await.status, StatusCode::CREATED);
+    }
+    assert_eq!(app.order("held", -2).await.code(), "idempotency_outcome_unknown");
+    let store = &app.shop.store;
+    let records = store.list(&Filter::default(), None, 10).await.unwrap();
+    // Three of them are long over: as after a month, for which a test does not wait.
+    for (address, record) in
+        records.iter().filter(|(address, _)| ["k1", "k2", "k3"].contains(&address.key().as_str()))
+    {
+        let RecordState::Completed { outcome, at, .. } = &record.state else { panic!("{record:?}") };
+        assert!(
+            store
+                .remove_if(address, RemoveIf::Reapable { attempt: record.attempt, by: at.plus(YEAR) })
+                .await
+                .unwrap()
+        );
+        let (outcome, at) = (Arc::clone(outcome), Wall::from_unix_ms(at.unix_ms() - 3_000));
+        let over = |ms| Wall::from_unix_ms(at.unix_ms() + ms);
+        let state =
+            RecordState::Completed { outcome, at, expires_at: over(1), reap_at: over(2), resource: None };
+        let write = Write { expect: Expect::Absent, next: Record { state, ..record.clone() } };
+        assert!(matches!(store.write_if(address, &write).await.unwrap(), Written::Yes(_)));
+    }
+    // Stopped before it begins: it makes one pass.
+    let stop = CancellationToken::new();
+    stop.cancel();
+    app.retrysafe.upkeep(stop).await;
+    let left = store.list(&Filter::default(), None, 10).await.unwrap();
+    let left: Vec<&str> = left.iter().map(|(address, _)| address.key().as_str()).collect();
+    assert_eq!(left, ["held", "k4"]);
 }
 
 /// Protocol 18: a deferred constraint speaks before the answer does, and coming again would fail again.
