@@ -6,14 +6,14 @@ use futures_util::FutureExt;
 use http::Response;
 use retrysafe_core::{
     address::Address,
-    claim::Opened,
+    claim::{Claim, Opened},
     contract::Shape,
     ids::{AttemptId, Fence},
-    record::{RecoveryClass, Write},
+    record::{RecoveryClass, Uncertainty, Write},
 };
 use retrysafe_store::{
     ErrorKind, Store, StoreError,
-    transactional::{Begun, Committed, OpenTransaction, Transactional},
+    transactional::{Begun, Committed, OpenTransaction, Transactional, Undone},
 };
 use tokio::sync::Mutex;
 
@@ -132,12 +132,30 @@ impl Guard {
                         }
                     }
                 };
-                let attempted = self.engine.keep_claim(&claim, &job.plan.endpoint, work).await;
+                let mut attempted = self.engine.keep_claim(&claim, &job.plan.endpoint, work).await;
+                if let Ended::Undone(Undone::Lost) = attempted.ended {
+                    self.hold_lost(job, claim).await;
+                    attempted.ended = Ended::Held;
+                }
                 self.settle_first(job, attempted.attempt, attempted.ended.is_rolled_back()).await;
                 self.answer_ended(job, attempted).await
             }
             Ok(Claimed::Told(told)) => self.tell(told, job).await,
             Err(error) => self.claim_failed(job, &error),
+        }
+    }
+
+    /// A transaction that was gone before its end may have been committed half way: by a handler's own `COMMIT`, by DDL on
+    /// MariaDB. The claim that was made before it stands alone then, and a release would run all of it again.
+    async fn hold_lost(&self, job: &Job, claim: Claim) {
+        tracing::error!(
+            endpoint = %job.plan.endpoint.name,
+            "the transaction was gone before its end, and what the handler wrote may be committed; its key is uncertain"
+        );
+        let Ok(now) = self.engine.store.now() else { return };
+        let settling = claim.hold(Uncertainty::ResultNotStored, now);
+        if let Err(error) = self.engine.settle_own(settling, job.plan.endpoint.windows.lease).await {
+            tracing::error!(%error, "a key was not made uncertain; it runs again when its lease ends");
         }
     }
 
@@ -223,7 +241,9 @@ impl Guard {
         if !keeps_effect && let Err(error) = open.undo().await {
             tracing::error!(%error, "what a handler wrote could not be taken back; all of it is rolled back");
             open.roll_back().await;
-            return attempted(Ended::Failed);
+            // There was no savepoint any more: the transaction had ended before.
+            let lost = error.kind() == ErrorKind::Unknown;
+            return attempted(if lost { Ended::Undone(Undone::Lost) } else { Ended::Failed });
         }
         attempted(match (open.commit(&job.address, &write).await, live) {
             (Ok(Committed::Yes(_)), Some((live, status))) => Ended::Committed { live, status },

@@ -75,7 +75,7 @@ async fn create<P: Place>(State(shop): State<Shop<P>>, keyed: Keyed<serde_json::
                     Ok(Reply::json(201, &"never"))
                 }
                 -6 => {
-                    P::run(tx.db(), "ROLLBACK").await?;
+                    P::run(tx.db(), "COMMIT").await?;
                     Ok(Reply::json(201, &"never"))
                 }
                 -7 => {
@@ -157,6 +157,8 @@ on_both!(
     r3_a_holder_that_was_taken_over_rolls_back_and_answers_with_what_stands,
     /// D1: a caller that goes away stops nothing.
     d1_a_dropped_caller_does_not_stop_a_transaction,
+    /// Protocol 17: a handler that commits by itself has no answer, and is not run again on top of its own rows.
+    protocol_17_a_claim_made_first_is_held_when_its_handler_committed_by_itself,
     /// T5: as the store can, in one statement or one by one.
     upkeep_reaps_what_is_due_and_nothing_else,
 );
@@ -175,8 +177,6 @@ async fn protocol_16_d4_rows_and_record_end_together_as_the_handler_says<P: Plac
         ("", -2, unknown, unknown, 1, 0, "uncertain"),
         ("", -3, "upstream_unavailable", "upstream_unavailable", 2, 0, "absent"),
         ("", -5, unavailable, unavailable, 2, 0, "absent"),
-        // Protocol 17: a handler that ended its transaction itself has no answer.
-        ("", -6, unavailable, unavailable, 2, 0, "absent"),
         // A long answer is in the same commit.
         ("", -8, "201", "201", 1, 1, "completed"),
     ] {
@@ -308,6 +308,15 @@ async fn d1_a_dropped_caller_does_not_stop_a_transaction<P: Place>() {
         assert_eq!(other.order("k", 5).await.json()["run"], 1, "{shape:?}");
         assert_eq!((app.runs(), other.runs(), place.rows()), (1, 0, 1), "{shape:?}");
     }
+}
+
+async fn protocol_17_a_claim_made_first_is_held_when_its_handler_committed_by_itself<P: Place>() {
+    let place = P::make().await;
+    let app = App::new(&place, SHAPES[1]).await;
+    for _ in 0..2 {
+        assert_eq!(app.order("k", -6).await.code(), "idempotency_outcome_unknown");
+    }
+    assert_eq!((app.runs(), place.rows(), app.state().await), (1, 1, "uncertain"));
 }
 
 async fn upkeep_reaps_what_is_due_and_nothing_else<P: Place>() {
