@@ -113,6 +113,7 @@ fn prove(id: &str, scale: Scale) -> Result<bool> {
         "main-job.6" => bench::prove(scale),
         "transactions.1" => business::prove(scale),
         "transactions.3" => stopped::prove(scale),
+        "transactions.4" => bench::prove_transactions(scale),
         "transactions.5" => cases::prove_transactions(scale),
         _ => bail!("{id} is listed and has no proof"),
     }

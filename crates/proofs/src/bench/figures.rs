@@ -94,6 +94,12 @@ pub(crate) fn ratio(
     (median(&ratios), (low, high))
 }
 
+/// The median rate alone.
+pub(crate) fn describe_rate(samples: &[Sample]) -> String {
+    let rates: Vec<f64> = samples.iter().map(|sample| sample.per_second).collect();
+    format!("{:.0} req/s", median(&rates))
+}
+
 /// A contestant's medians in one line.
 pub(crate) fn describe(samples: &[Sample]) -> String {
     let of = |measure: fn(&Sample) -> f64| median(&samples.iter().map(measure).collect::<Vec<_>>());

@@ -4,6 +4,7 @@ mod gateway;
 mod layer;
 mod memory;
 mod sqlite;
+mod transactions;
 
 use std::net::SocketAddr;
 
@@ -43,6 +44,11 @@ pub(crate) const GROUPS: &[Group] = &[
     },
     Group { name: "sqlite", what: "group commit at 64 connections", run: sqlite::run },
     Group { name: "memory", what: "a million unique keys through the gateway on SQLite", run: memory::run },
+    Group {
+        name: "transactions",
+        what: "a business transaction of four statements in PostgreSQL, with and without its claim and answer",
+        run: transactions::run,
+    },
 ];
 
 /// A round of requests among a few keys; none matters where the request carries no key.
