@@ -143,6 +143,8 @@ struct State {
     running: bool,
     /// A handler had the connection: its futures may have been dropped as well.
     lent: bool,
+    /// The last list failed. sqlx tells so before it has read that the server is ready again, and sends nothing until then.
+    failed: bool,
 }
 
 impl Connection for SqlxConnection {
@@ -162,6 +164,7 @@ impl Connection for SqlxConnection {
         };
         let ran = if as_text { self.joined(statements).await } else { self.one_by_one(statements).await };
         self.state.running = false;
+        self.state.failed = ran.failure.is_some();
         if ran.failure.is_none() && statements.last().is_some_and(ends) {
             self.state.open = false;
         }
@@ -172,7 +175,7 @@ impl Connection for SqlxConnection {
         // What it began is open until it has ended.
         self.state = State { open: true, running: true, ..self.state };
         let ran = self.connection.execute(sqlx::raw_sql(AssertSqlSafe(text))).await;
-        self.state = State { open: ran.is_err(), running: false, ..self.state };
+        self.state = State { open: ran.is_err(), running: false, failed: ran.is_err(), ..self.state };
         ran.map(drop).map_err(failure)
     }
 
@@ -182,8 +185,9 @@ impl Connection for SqlxConnection {
     }
 
     fn abandon(&mut self) {
-        if self.state.running || (self.state.open && self.state.lent) {
-            // An answer may be outstanding, and what is sent now would wait behind it for somebody to read.
+        if self.state.running || (self.state.open && (self.state.lent || self.state.failed)) {
+            // An answer may be outstanding, and what is sent now would wait behind it for somebody to read: the next user
+            // of the connection would find a transaction that is aborted (25P02).
             self.connection.close_on_drop();
         } else if self.state.open {
             // Sent at the first poll, in front of whatever the next user of the connection sends. sqlx counts the answer that
