@@ -1,17 +1,8 @@
 //! One keyed request from claim to answer.
 //!
-//! From the claim on nobody can cancel: what does not end at its first poll runs in a task of its own, and a client that
-//! disconnects, a timeout layer outside or a stream reset drops only the *wait* for the answer (D1, D2). A request that was dropped between its
-//! effect and its record is how retries run twice.
+//! From the claim on nobody can cancel: everything runs [detached](crate::detached).
 
-use std::{
-    collections::HashMap,
-    panic::{AssertUnwindSafe, catch_unwind},
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, Waker},
-    time::Duration,
-};
+use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -21,7 +12,7 @@ use retrysafe_core::{
     address::Address,
     claim::Claim,
     codes::Code,
-    contract::{Endpoint, InFlightAnswer, StoreDown},
+    contract::{Endpoint, StoreDown},
     decide::{Asked, Refusal, Rules},
     fingerprint::{Fingerprint, FingerprintInput, FingerprintKeys, Match, compute, verify},
     ids::Fence,
@@ -39,9 +30,6 @@ use crate::{
     plan::Plan,
     respond::Responder,
 };
-
-/// How much longer than waiting and working may take a caller is kept, for the store to claim and to complete.
-const STORE_GRACE: Duration = Duration::from_secs(10);
 
 /// What a handler or a proxy finds in the extensions of a keyed request.
 #[derive(Clone, Debug)]
@@ -125,37 +113,8 @@ impl Guard {
         E: Send + 'static,
     {
         let guard = Arc::clone(&self);
-        let retry_after = job.plan.endpoint.in_flight.retry_after;
-        let patience = self.patience(&job.plan.endpoint);
-        let span = tracing::Span::current();
-        // Boxed before anything wraps it: the wrappers would each copy some kilobytes.
-        let task = Box::pin(async move { guard.claim_and_run(job, work).await });
-        let mut task = Box::pin(self.tasks.track_future(tracing::Instrument::instrument(task, span)));
-        // Only a bug in this layer can panic here: handlers are caught inside. Whatever happened is not known.
-        let broken = || self.refuse(Refusal::of(Code::OutcomeUnknown));
-        match poll_once(task.as_mut()) {
-            Ok(Poll::Ready(response)) => return response,
-            Ok(Poll::Pending) => {}
-            Err(Panicked) => return broken(),
-        }
-        match tokio::time::timeout(patience, tokio::spawn(task)).await {
-            Ok(Ok(response)) => response,
-            Ok(Err(_)) => broken(),
-            // A handler that hangs: it goes on, and its caller is told what every other caller is told. Once the lease
-            // has ended too, the next attempt learns what the record has become.
-            Err(_) => self.refuse(Refusal::after(Code::KeyInFlight, retry_after)),
-        }
-    }
-
-    /// How long a caller is kept: as long as waiting and working may take, and some more.
-    pub(crate) fn patience(&self, endpoint: &Endpoint) -> Duration {
-        let waits = match endpoint.in_flight.answer {
-            InFlightAnswer::Wait { at_most } => at_most,
-            InFlightAnswer::Refuse | InFlightAnswer::AcceptPreferred | InFlightAnswer::AcceptAlways => {
-                Duration::ZERO
-            }
-        };
-        waits.saturating_add(self.engine.contract.answer_timeout).saturating_add(STORE_GRACE)
+        let plan = Arc::clone(&job.plan);
+        self.detached(&plan.endpoint, Box::pin(async move { guard.claim_and_run(job, work).await })).await
     }
 
     async fn claim_and_run<W, F, B, E>(&self, job: Box<Job>, work: W) -> Response<Body>
@@ -273,16 +232,6 @@ impl Guard {
         self.respond.refusal(refusal)
     }
 }
-
-/// The first poll of a task, before it is one. Nobody can cancel in the middle of a poll, so what ends in it (a replay, a
-/// conflict, a handler that awaits nothing) needs no task of its own, and that saves a third of what the layer costs. What
-/// does not end is spawned, and polled there at once: no wake-up is lost with the waker that does nothing.
-fn poll_once<F: Future>(task: Pin<&mut F>) -> Result<Poll<F::Output>, Panicked> {
-    let mut context = Context::from_waker(Waker::noop());
-    catch_unwind(AssertUnwindSafe(|| task.poll(&mut context))).map_err(|_| Panicked)
-}
-
-struct Panicked;
 
 impl Job {
     fn input<'a>(&'a self, selected: &'a [(&'a str, &'a [u8])]) -> FingerprintInput<'a> {

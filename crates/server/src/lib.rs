@@ -18,6 +18,7 @@ mod admit;
 mod answer;
 mod body;
 pub mod consume;
+mod detached;
 mod effects;
 mod engine;
 #[cfg(feature = "axum")]

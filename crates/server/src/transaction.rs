@@ -19,13 +19,12 @@ mod open;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
-use std::{pin::Pin, sync::Arc};
+use std::sync::Arc;
 
 use http::{Response, StatusCode};
 use retrysafe_core::{
     address::Address,
     codes::Code,
-    contract::Endpoint,
     decide::Refusal,
     fingerprint::Fingerprint,
     ids::AttemptId,
@@ -46,9 +45,6 @@ use crate::{
 const LOOKS_MAX: u32 = 5;
 /// The pause before the second look, doubled each time: a third of a second in all.
 const LOOK_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
-
-/// A task that makes an answer.
-type Detached = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 
 /// How a transaction with a handler's work in it ended.
 pub(crate) enum Ended {
@@ -102,20 +98,6 @@ impl Guard {
         };
         tracing::error!(endpoint = %endpoint.name, "{fault}");
         Some(plain(StatusCode::INTERNAL_SERVER_ERROR))
-    }
-
-    /// Runs `task` to its end, whatever becomes of whoever waits for it, and waits as [`Guard::run`] does.
-    ///
-    /// `task` has no type here: that it can be sent is then proven where it is made, and not again in every user's
-    /// handler, where the compiler gives up on closures that take references.
-    async fn detached(&self, endpoint: &Endpoint, task: Detached) -> Response<Body> {
-        let task = tracing::Instrument::instrument(task, tracing::Span::current());
-        match tokio::time::timeout(self.patience(endpoint), self.tasks.spawn(task)).await {
-            Ok(Ok(response)) => response,
-            // Only a bug in this layer can panic here: handlers are caught inside. Whatever happened is not known.
-            Ok(Err(_)) => self.refuse(Refusal::of(Code::OutcomeUnknown)),
-            Err(_) => self.refuse(Refusal::after(Code::KeyInFlight, endpoint.in_flight.retry_after)),
-        }
     }
 
     /// The answer that may be sent now that it has ended.
