@@ -21,6 +21,8 @@ mod error;
 pub mod mariadb;
 #[cfg(feature = "memory")]
 pub mod memory;
+#[cfg(any(feature = "sqlite", feature = "sql"))]
+mod meters;
 #[cfg(feature = "sql")]
 pub mod postgres;
 #[cfg(feature = "sql")]
@@ -146,6 +148,17 @@ pub enum Due {
     LeaseEnded,
     /// Completed, with a reap threshold that has passed.
     Reapable,
+}
+
+impl Due {
+    /// The state that such records are in.
+    #[cfg(any(feature = "sqlite", feature = "sql"))]
+    pub(crate) fn state(self) -> StateName {
+        match self {
+            Due::LeaseEnded => StateName::InFlight,
+            Due::Reapable => StateName::Completed,
+        }
+    }
 }
 
 /// Which records to list.

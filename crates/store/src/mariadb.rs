@@ -41,6 +41,7 @@ use retrysafe_core::{
 use crate::{
     Capability, Census, Due, Filter, Store, StoreError, StoreFuture, Written,
     doctor::Finding,
+    meters::{Calls, timed},
     sql::{Driver, clock::DatabaseClock},
 };
 
@@ -99,6 +100,7 @@ struct Shared<D> {
     isolation: Isolation,
     /// The day for which partitions were last looked after.
     partitions_day: AtomicI64,
+    meters: Calls,
 }
 
 impl MariaStore {
@@ -172,6 +174,7 @@ impl<D: Driver> MariaStore<D> {
             days_ahead: options.days_ahead,
             isolation: options.isolation,
             partitions_day: AtomicI64::new(i64::MIN),
+            meters: Calls::new(),
         });
         // Before the first answer: whoever opens the store has a time, and knows what was told before.
         ticker::tick(&shared).await.map_err(OpenError::Meta)?;
@@ -237,20 +240,20 @@ impl<D: Driver> Store for MariaStore<D> {
     }
 
     fn load<'a>(&'a self, address: &'a Address) -> StoreFuture<'a, Option<Record>> {
-        Box::pin(self.shared.load(address))
+        Box::pin(timed(&self.shared.meters.load, self.shared.load(address)))
     }
 
     fn write_if<'a>(&'a self, address: &'a Address, write: &'a Write) -> StoreFuture<'a, Written> {
-        Box::pin(async move {
+        Box::pin(timed(&self.shared.meters.write, async move {
             match write.expect {
                 Expect::Absent => self.shared.claim(address, write).await,
                 _ => self.shared.update(address, write).await,
             }
-        })
+        }))
     }
 
     fn remove_if<'a>(&'a self, address: &'a Address, guard: RemoveIf) -> StoreFuture<'a, bool> {
-        Box::pin(self.shared.remove(address, guard))
+        Box::pin(timed(&self.shared.meters.remove, self.shared.remove(address, guard)))
     }
 
     fn due<'a>(&'a self, due: Due, now: Wall, limit: usize) -> StoreFuture<'a, Vec<(Address, Record)>> {

@@ -32,7 +32,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use metrics::{Histogram, histogram};
 use retrysafe_core::{
     address::{Account, Address, Namespace},
     clock::Limits,
@@ -46,6 +45,7 @@ use crate::{
     Capability, Census, Due, ErrorKind, Filter, Store, StoreError, StoreFuture, Written,
     clock::{Clock, SystemClock, TimeKeeper},
     is_own_write,
+    meters::Calls,
 };
 use rusqlite::{Connection, TransactionBehavior};
 
@@ -145,21 +145,7 @@ pub struct SqliteStore {
     time: Arc<TimeKeeper>,
     writer: Mutex<Option<JoinHandle<()>>>,
     synchronous: Synchronous,
-    meters: Meters,
-}
-
-/// How long each call took, waiting included.
-struct Meters {
-    load: Histogram,
-    write: Histogram,
-    remove: Histogram,
-}
-
-impl Meters {
-    fn new() -> Self {
-        let seconds = |call: &'static str| histogram!("retrysafe_store_seconds", "call" => call);
-        Self { load: seconds("load"), write: seconds("write"), remove: seconds("remove") }
-    }
+    meters: Calls,
 }
 
 impl SqliteStore {
@@ -212,7 +198,7 @@ impl SqliteStore {
             .name("retrysafe-writer".into())
             .spawn(move || writer.run())
             .map_err(threads)?;
-        let meters = Meters::new();
+        let meters = Calls::new();
         let synchronous = options.synchronous;
         Ok(Self { queue, readers, time, writer: Mutex::new(Some(thread)), synchronous, meters })
     }

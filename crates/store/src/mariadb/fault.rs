@@ -1,8 +1,9 @@
 //! What an error of the database means for the caller.
 
+pub(super) use crate::sql::fault::Does;
 use crate::{
     ErrorKind, StoreError,
-    sql::{Failure, FailureKind, ServerCode},
+    sql::{self, Failure, FailureKind, ServerCode},
 };
 
 /// MariaDB's own numbers, where SQLSTATE says too little: most of these are `HY000`.
@@ -16,26 +17,14 @@ pub(super) mod number {
     pub(crate) const FULL: [u32; 7] = [1021, 1114, 1153, 1301, 1406, 1118, 1197];
 }
 
-/// Whether a call would have changed something: only then is a lost answer an unknown result.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Does {
-    Read,
-    Write,
-}
-
 /// The store's word for a failure while `doing`.
 pub(super) fn failed(failure: Failure, doing: &'static str, does: Does) -> StoreError {
-    let kind = match (failure.kind, does) {
-        (FailureKind::Unreachable, _) => ErrorKind::Unavailable,
+    sql::fault::failed(failure, doing, does, |code| match does {
         // A compound statement may have committed before it was ended.
-        (FailureKind::Refused(_), Does::Write) if is_interrupted(&failure) => ErrorKind::Unknown,
-        (FailureKind::Refused(_), Does::Read) if is_interrupted(&failure) => ErrorKind::Busy,
-        (FailureKind::Refused(code), _) => refused(code),
-        (FailureKind::Lost(_) | FailureKind::Malformed, Does::Write) => ErrorKind::Unknown,
-        (FailureKind::Lost(_), Does::Read) => ErrorKind::Unavailable,
-        (FailureKind::Malformed, Does::Read) => ErrorKind::Corrupt,
-    };
-    StoreError::with_source(kind, doing, failure)
+        Does::Write if was_interrupted(code) => ErrorKind::Unknown,
+        Does::Read if was_interrupted(code) => ErrorKind::Busy,
+        Does::Read | Does::Write => refused(code),
+    })
 }
 
 fn refused(code: ServerCode) -> ErrorKind {
@@ -57,7 +46,11 @@ pub(super) fn is_conflict(failure: &Failure) -> bool {
 
 /// The statement was ended from outside (KILL, `max_statement_time`): how far it had come, nobody says.
 pub(super) fn is_interrupted(failure: &Failure) -> bool {
-    matches!(failure.kind, FailureKind::Refused(code) if matches!(code.number, 1317 | 1969 | 3024))
+    matches!(failure.kind, FailureKind::Refused(code) if was_interrupted(code))
+}
+
+fn was_interrupted(code: ServerCode) -> bool {
+    matches!(code.number, 1317 | 1969 | 3024)
 }
 
 /// Why a store in MariaDB cannot be opened, or its tables not be made.

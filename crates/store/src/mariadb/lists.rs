@@ -13,7 +13,7 @@ use super::{
     texts::{self, COUNT_MAX},
 };
 use crate::{
-    Census, Due, Filter, StateName, StoreError,
+    Census, Due, Filter, StoreError,
     sql::{
         Driver, Rows, Statement, Value,
         row::{self, Row, state_number},
@@ -32,11 +32,7 @@ impl<D: Driver> Shared<D> {
         now: Wall,
         limit: usize,
     ) -> Result<Vec<(Address, Record)>, StoreError> {
-        let state = match due {
-            Due::LeaseEnded => StateName::InFlight,
-            Due::Reapable => StateName::Completed,
-        };
-        let values = vec![state_number(state).into(), now.unix_ms().into(), count(limit)];
+        let values = vec![state_number(due.state()).into(), now.unix_ms().into(), count(limit)];
         let statement = Statement::new(&self.texts.due, values);
         let rows = self.ask(statement, LISTING, Does::Read, Again::Safe).await?;
         self.records(rows).await

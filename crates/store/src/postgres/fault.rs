@@ -1,28 +1,15 @@
 //! What an error of the database means for the caller.
 
 use super::MigrateError;
+pub(super) use crate::sql::fault::Does;
 use crate::{
     ErrorKind, StoreError,
-    sql::{Failure, FailureKind, ServerCode},
+    sql::{self, Failure, FailureKind, ServerCode},
 };
-
-/// Whether a call would have changed something: only then is a lost answer an unknown result.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Does {
-    Read,
-    Write,
-}
 
 /// The store's word for a failure while `doing`.
 pub(super) fn failed(failure: Failure, doing: &'static str, does: Does) -> StoreError {
-    let kind = match (failure.kind, does) {
-        (FailureKind::Unreachable, _) => ErrorKind::Unavailable,
-        (FailureKind::Refused(code), _) => refused(code),
-        (FailureKind::Lost(_) | FailureKind::Malformed, Does::Write) => ErrorKind::Unknown,
-        (FailureKind::Lost(_), Does::Read) => ErrorKind::Unavailable,
-        (FailureKind::Malformed, Does::Read) => ErrorKind::Corrupt,
-    };
-    StoreError::with_source(kind, doing, failure)
+    sql::fault::failed(failure, doing, does, refused)
 }
 
 fn refused(code: ServerCode) -> ErrorKind {

@@ -9,7 +9,7 @@ use retrysafe_core::{
 
 use super::{fault::Does, inner::Inner};
 use crate::{
-    Census, Due, Filter, StateName, StoreError,
+    Census, Due, Filter, StoreError,
     sql::{
         Driver, Statement, Value,
         row::{Row, address_values, corrupt, state_number},
@@ -30,11 +30,7 @@ impl<D: Driver> Inner<D> {
         now: Wall,
         limit: usize,
     ) -> Result<Vec<(Address, Record)>, StoreError> {
-        let state = match due {
-            Due::LeaseEnded => StateName::InFlight,
-            Due::Reapable => StateName::Completed,
-        };
-        let values = vec![state_number(state).into(), now.unix_ms().into(), bounded(limit).into()];
+        let values = vec![state_number(due.state()).into(), now.unix_ms().into(), bounded(limit).into()];
         self.records(Statement::new(&self.texts.due, values), "looking for what is due").await
     }
 

@@ -2,12 +2,12 @@
 
 use std::{sync::Arc, time::Instant};
 
-use metrics::{Histogram, histogram};
 use retrysafe_core::time::Wall;
 
 use super::{LAYOUT, OpenError, PostgresOptions, fault::Does, schema, texts::Texts};
 use crate::{
     ErrorKind, StoreError,
+    meters::Calls,
     sql::{Connection, Driver, Statement, Value, clock::DatabaseClock, row::corrupt},
 };
 
@@ -18,21 +18,7 @@ pub(super) struct Inner<D: Driver> {
     pub(super) clock: DatabaseClock,
     /// Lock ids of addresses are made with it.
     pub(super) lock_secret: Box<[u8]>,
-    pub(super) meters: Meters,
-}
-
-/// How long each call took, waiting for a connection included.
-pub(super) struct Meters {
-    pub(super) load: Histogram,
-    pub(super) write: Histogram,
-    pub(super) remove: Histogram,
-}
-
-impl Meters {
-    fn new() -> Self {
-        let seconds = |call: &'static str| histogram!("retrysafe_store_seconds", "call" => call);
-        Self { load: seconds("load"), write: seconds("write"), remove: seconds("remove") }
-    }
+    pub(super) meters: Calls,
 }
 
 impl<D: Driver> Inner<D> {
@@ -56,7 +42,7 @@ impl<D: Driver> Inner<D> {
         let inner = Self {
             lock_secret: secret.to_vec().into(),
             clock: DatabaseClock::new(options.clock_limits),
-            meters: Meters::new(),
+            meters: Calls::new(),
             driver,
             texts,
             options,

@@ -38,6 +38,7 @@ use retrysafe_core::{
 
 use crate::{
     Capability, Census, Due, Filter, Store, StoreError, StoreFuture, Written,
+    meters::timed,
     sql::{Driver, Failure},
 };
 use inner::Inner;
@@ -211,15 +212,15 @@ impl<D: Driver> Store for PostgresStore<D> {
     }
 
     fn load<'a>(&'a self, address: &'a Address) -> StoreFuture<'a, Option<Record>> {
-        Box::pin(self.inner.load(address))
+        Box::pin(timed(&self.inner.meters.load, self.inner.load(address)))
     }
 
     fn write_if<'a>(&'a self, address: &'a Address, write: &'a Write) -> StoreFuture<'a, Written> {
-        Box::pin(self.inner.write_if(address, write))
+        Box::pin(timed(&self.inner.meters.write, self.inner.write_if(address, write)))
     }
 
     fn remove_if<'a>(&'a self, address: &'a Address, guard: RemoveIf) -> StoreFuture<'a, bool> {
-        Box::pin(self.inner.remove_if(address, guard))
+        Box::pin(timed(&self.inner.meters.remove, self.inner.remove_if(address, guard)))
     }
 
     fn due<'a>(&'a self, due: Due, now: Wall, limit: usize) -> StoreFuture<'a, Vec<(Address, Record)>> {

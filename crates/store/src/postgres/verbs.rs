@@ -1,7 +1,5 @@
 //! The arbiter verb and its companions.
 
-use std::time::Instant;
-
 use bytes::Bytes;
 use retrysafe_core::{
     address::Address,
@@ -28,15 +26,12 @@ const REMOVING: &str = "removing a record";
 
 impl<D: Driver> Inner<D> {
     pub(super) async fn load(&self, address: &Address) -> Result<Option<Record>, StoreError> {
-        let started = Instant::now();
         let statement = Statement::new(&self.texts.load, address_values(address).into());
         let rows = self.one(statement, LOADING, Does::Read).await?;
-        let loaded = match rows.rows.first() {
+        match rows.rows.first() {
             None => Ok(None),
             Some(columns) => self.whole(Row::of(columns).ok_or_else(corrupt)?).await.map(Some),
-        };
-        self.meters.load.record(started.elapsed());
-        loaded
+        }
     }
 
     /// The record of a row, with the body that is kept apart. A body outlives its row, so it is there even where the row
@@ -57,13 +52,12 @@ impl<D: Driver> Inner<D> {
     }
 
     pub(super) async fn write_if(&self, address: &Address, write: &Write) -> Result<Written, StoreError> {
-        let started = Instant::now();
         let statement = self.write(address, write)?;
         let mut tries = 0;
-        let written = loop {
+        loop {
             let rows = self.one_again(&statement, WRITING).await?;
             if let Some(written) = self.judge(write, &rows).await? {
-                break written;
+                return Ok(written);
             }
             // The snapshot of the statement was older than what it met. Seen from now on, it is what is there.
             tries += 1;
@@ -71,9 +65,7 @@ impl<D: Driver> Inner<D> {
                 return Err(StoreError::new(ErrorKind::Busy, WRITING));
             }
             pause(tries).await;
-        };
-        self.meters.write.record(started.elapsed());
-        Ok(written)
+        }
     }
 
     fn write(&self, address: &Address, write: &Write) -> Result<Statement, StoreError> {
@@ -118,12 +110,10 @@ impl<D: Driver> Inner<D> {
     }
 
     pub(super) async fn remove_if(&self, address: &Address, guard: RemoveIf) -> Result<bool, StoreError> {
-        let started = Instant::now();
         let mut values = Vec::from(address_values(address));
         values.extend(Guard::of_removal(guard).values());
         // Not sent again: once it is gone, "it was not there" would be no answer to whoever removed it.
         let rows = self.one(Statement::new(&self.texts.remove, values), REMOVING, Does::Write).await?;
-        self.meters.remove.record(started.elapsed());
         Ok(rows.affected == 1)
     }
 }

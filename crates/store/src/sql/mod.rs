@@ -10,6 +10,7 @@
 pub(crate) mod clock;
 mod driver;
 pub(crate) mod effects;
+pub(crate) mod fault;
 pub(crate) mod row;
 mod value;
 

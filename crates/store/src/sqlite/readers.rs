@@ -92,13 +92,9 @@ impl Readers {
         now: Wall,
         limit: usize,
     ) -> Result<Vec<(Address, Record)>, StoreError> {
-        let state = match due {
-            Due::LeaseEnded => StateName::InFlight,
-            Due::Reapable => StateName::Completed,
-        };
         let mut passed_over = 0;
         loop {
-            let rows = self.due_rows(state, now, limit, passed_over)?;
+            let rows = self.due_rows(due.state(), now, limit, passed_over)?;
             let (found, last) = (rows.len(), rows.len() < limit.max(1));
             let readable: Vec<_> = rows.into_iter().filter_map(|row| row.decode().ok()).collect();
             passed_over += found - readable.len();
