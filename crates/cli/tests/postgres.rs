@@ -2,19 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's helpers may fail loudly too
 
-use std::path::Path;
-use std::process::{Command, Output};
+mod support;
 
 use retrysafe_testbed::postgres::Database;
 use serde_json::Value;
-
-fn retrysafe(folder: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_retrysafe")).current_dir(folder).args(args).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
+use support::{retrysafe, text};
 
 #[test]
 fn migrate_makes_the_tables_once_and_prints_what_it_would_do() {

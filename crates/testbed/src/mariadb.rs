@@ -4,15 +4,14 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::{
-        OnceLock,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::OnceLock,
 };
 
 use tempfile::TempDir;
 
-use crate::tools::{command_as, find, free_port, give, run, signal, spawn, unprivileged, wait_for};
+use crate::tools::{
+    self, command_as, database_name, find, free_port, give, run, signal, spawn, unprivileged, wait_for,
+};
 
 /// Names the shared server: `mysql://user[:password]@host:port`, without a database.
 pub const VARIABLE: &str = "RETRYSAFE_TEST_MARIADB";
@@ -27,18 +26,7 @@ pub fn shared() -> &'static str {
     static SHARED: OnceLock<String> = OnceLock::new();
     static STARTED: OnceLock<Throwaway> = OnceLock::new();
     SHARED.get_or_init(|| {
-        if let Ok(named) = std::env::var(VARIABLE) {
-            let named = named.trim_end_matches('/').to_owned();
-            assert!(
-                answers(&named),
-                "{VARIABLE} names {named}, which does not answer; start it, or unset it"
-            );
-            return named;
-        }
-        if answers(DEFAULT) {
-            return DEFAULT.to_owned();
-        }
-        STARTED.get_or_init(|| Throwaway::start(&[])).address()
+        tools::shared(VARIABLE, DEFAULT, answers, || STARTED.get_or_init(|| Throwaway::start(&[])).address())
     })
 }
 
@@ -75,12 +63,8 @@ impl Database {
 
     /// A new database on the server at `address`.
     pub fn on(address: &str) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("retrysafe_test_{}_{count}", std::process::id());
-        let database = Self { address: address.to_owned(), name };
+        let database = Self { address: address.to_owned(), name: database_name() };
         let mut client = client(&database.address);
-        // A run that was killed, and whose process id comes round again, has left one.
         client.args(["-e", &format!("DROP DATABASE IF EXISTS {0}; CREATE DATABASE {0}", database.name)]);
         run(client);
         database

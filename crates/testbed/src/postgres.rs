@@ -4,15 +4,14 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::{
-        OnceLock,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::OnceLock,
 };
 
 use tempfile::TempDir;
 
-use crate::tools::{command_as, find, free_port, give, run, signal, spawn, unprivileged, wait_for};
+use crate::tools::{
+    self, command_as, database_name, find, free_port, give, run, signal, spawn, unprivileged, wait_for,
+};
 
 /// Names the shared server: `postgres://user[:password]@host:port`, without a database.
 pub const VARIABLE: &str = "RETRYSAFE_TEST_POSTGRES";
@@ -27,18 +26,9 @@ pub fn shared() -> &'static str {
     static SHARED: OnceLock<String> = OnceLock::new();
     static STARTED: OnceLock<Throwaway> = OnceLock::new();
     SHARED.get_or_init(|| {
-        if let Ok(named) = std::env::var(VARIABLE) {
-            let named = named.trim_end_matches('/').to_owned();
-            assert!(
-                answers(&named),
-                "{VARIABLE} names {named}, which does not answer; start it, or unset it"
-            );
-            return named;
-        }
-        if answers(DEFAULT) {
-            return DEFAULT.to_owned();
-        }
-        STARTED.get_or_init(|| Throwaway::start(&[("fsync", "off")])).address()
+        tools::shared(VARIABLE, DEFAULT, answers, || {
+            STARTED.get_or_init(|| Throwaway::start(&[("fsync", "off")])).address()
+        })
     })
 }
 
@@ -77,11 +67,7 @@ impl Database {
 
     /// A new database on the server at `address`.
     pub fn on(address: &str) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("retrysafe_test_{}_{count}", std::process::id());
-        let database = Self { address: address.to_owned(), name };
-        // A run that was killed, and whose process id comes round again, has left one.
+        let database = Self { address: address.to_owned(), name: database_name() };
         database.admin(&format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", database.name));
         database.admin(&format!("CREATE DATABASE {}", database.name));
         database

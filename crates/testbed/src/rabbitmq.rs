@@ -4,7 +4,7 @@
 
 use std::{
     fs,
-    net::{Ipv4Addr, SocketAddr, TcpStream},
+    net::{TcpStream, ToSocketAddrs},
     path::Path,
     process::Child,
     sync::OnceLock,
@@ -13,12 +13,13 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::tools::{command_that_stays, find, free_port, give, spawn, unprivileged, wait_at_most};
+use crate::tools::{self, command_that_stays, find, free_port, give, spawn, unprivileged, wait_at_most};
 
 /// Names the shared broker: an AMQP address.
 pub const VARIABLE: &str = "RETRYSAFE_TEST_RABBITMQ";
 
-const DEFAULT_PORT: u16 = 5672;
+const DEFAULT: &str = "amqp://guest:guest@127.0.0.1:5672/%2f";
+const PORT: u16 = 5672;
 const FOLDERS: &[&str] = &["/usr/lib/rabbitmq/bin"];
 const PACKAGE: &str = "rabbitmq-server";
 
@@ -39,20 +40,15 @@ pub fn shared() -> &'static str {
     static SHARED: OnceLock<String> = OnceLock::new();
     static STARTED: OnceLock<Broker> = OnceLock::new();
     SHARED.get_or_init(|| {
-        if let Ok(named) = std::env::var(VARIABLE) {
-            return named;
-        }
-        let port = match answers(DEFAULT_PORT) {
-            true => DEFAULT_PORT,
-            false => STARTED.get_or_init(Broker::start).port,
-        };
-        format!("amqp://guest:guest@127.0.0.1:{port}/%2f")
+        tools::shared(VARIABLE, DEFAULT, answers, || STARTED.get_or_init(Broker::start).address())
     })
 }
 
-fn answers(port: u16) -> bool {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    TcpStream::connect_timeout(&address, CONNECT).is_ok()
+fn answers(address: &str) -> bool {
+    let place = address.rsplit('@').next().unwrap_or(address).split('/').next().unwrap_or_default();
+    let (host, port) = place.rsplit_once(':').unwrap_or((place, ""));
+    let addresses = (host, port.parse().unwrap_or(PORT)).to_socket_addrs();
+    addresses.is_ok_and(|mut all| all.any(|one| TcpStream::connect_timeout(&one, CONNECT).is_ok()))
 }
 
 /// A broker that ends with this process.
@@ -63,6 +59,10 @@ struct Broker {
 }
 
 impl Broker {
+    fn address(&self) -> String {
+        format!("amqp://guest:guest@127.0.0.1:{}/%2f", self.port)
+    }
+
     fn start() -> Self {
         let program = find("rabbitmq-server", FOLDERS, PACKAGE).join("rabbitmq-server");
         let user = unprivileged("rabbitmq");
@@ -86,7 +86,8 @@ impl Broker {
         let log = fs::File::create(folder.path().join("output")).expect("the broker's output");
         server.stdout(log.try_clone().expect("the broker's output")).stderr(log);
         let running = spawn(server);
-        wait_at_most(START, "the start of RabbitMQ", || answers(port));
-        Self { _folder: folder, _running: running, port }
+        let broker = Self { _folder: folder, _running: running, port };
+        wait_at_most(START, "the start of RabbitMQ", || answers(&broker.address()));
+        broker
     }
 }

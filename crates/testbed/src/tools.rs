@@ -7,7 +7,11 @@ use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::{Mutex, PoisonError, mpsc},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+        mpsc,
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -16,6 +20,29 @@ use std::{
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const POLL: Duration = Duration::from_millis(20);
+
+/// The address of a server that tests share: the one that `variable` names, the `usual` one if it answers, or one that is
+/// started now.
+pub(crate) fn shared(
+    variable: &str,
+    usual: &str,
+    answers: impl Fn(&str) -> bool,
+    start: impl FnOnce() -> String,
+) -> String {
+    if let Ok(named) = std::env::var(variable) {
+        let named = named.trim_end_matches('/').to_owned();
+        assert!(answers(&named), "{variable} names {named}, which does not answer; start it, or unset it");
+        return named;
+    }
+    if answers(usual) { usual.to_owned() } else { start() }
+}
+
+/// The name of a database that no other test has now. A run that was killed, and whose process id comes round again, may
+/// have left one of that name.
+pub(crate) fn database_name() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    format!("retrysafe_test_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
 
 /// A port that was free a moment ago.
 pub(crate) fn free_port() -> u16 {
