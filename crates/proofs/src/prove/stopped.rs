@@ -112,7 +112,14 @@ impl<'a> Scene<'a> {
     }
 
     fn other(&self, key: &Key) -> Result<Answer> {
-        send(self.other.address("listen")?, self.path, key)
+        let answer = send(self.other.address("listen")?, self.path, key);
+        answer.with_context(|| format!("the other process, whose log ends:\n{}", self.other.log_tail()))
+    }
+
+    /// What the caller of the holder was told.
+    fn holder_told(&self, caller: ScopedJoinHandle<'_, Result<Answer>>) -> Result<Answer> {
+        let answer = caller.join().map_err(|_| anyhow::anyhow!("the holder's caller"))?;
+        answer.with_context(|| format!("the holder, whose log ends:\n{}", self.holder.log_tail()))
     }
 
     fn rows(&self, key: &Key) -> Result<Vec<String>> {
@@ -202,7 +209,7 @@ fn take_over<'s>(
         verdict.note(format!("{} rows after the takeover", rows.len()));
     }
     drop(stopped);
-    let woken = caller.join().map_err(|_| anyhow::anyhow!("the holder's caller"))??;
+    let woken = scene.holder_told(caller)?;
     // What is told last is told of the one row that is there, or says nothing of a result.
     if is_success(&woken) && !same(&woken, &successor) {
         verdict.note(format!(
@@ -245,7 +252,7 @@ fn file_blocked(rounds: usize, seed: u64) -> Result<bool> {
                 }
             }
             drop(stopped);
-            let woken = caller.join().map_err(|_| anyhow::anyhow!("the holder's caller"))??;
+            let woken = scene.holder_told(caller)?;
             if !is_success(&woken) {
                 verdict.note(format!("the woken holder told {}", told(&woken)));
             }
