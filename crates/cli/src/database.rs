@@ -43,9 +43,11 @@ pub(crate) fn address(text: &str) -> Result<Database, String> {
         let options = MariaOptions::new(text).map_err(|fault| fault.to_string())?;
         return Ok(Database::Mariadb(Box::new(options)));
     }
-    let address: StoreAddress = text.parse().map_err(|fault| {
-        format!("{fault}; write postgres://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE")
-    })?;
+    const WRITE: &str = "write postgres://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE";
+    if !looks_like(text) {
+        return Err(format!("this is not the address of a database; {WRITE}"));
+    }
+    let address: StoreAddress = text.parse().map_err(|fault| format!("{fault}; {WRITE}"))?;
     Ok(Database::Postgres(Box::new(address)))
 }
 

@@ -17,6 +17,11 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+/// Each request makes and drops a few dozen small values, often on different threads; the system's allocator locks for that
+/// and grows a page at a time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Make writes safe to retry: one contract for the server, the client and the documents
 ///
 /// A retried write is safe when the server recognises its idempotency key and the client reuses it. `retrysafe serve`
@@ -25,11 +30,6 @@ use clap::{Parser, Subcommand};
 /// Start with `retrysafe serve`: without an --upstream it brings a sample shop to try it on.
 ///
 /// Exit codes: 0 done, 1 a failure while running, 2 wrong usage or a contract that cannot be kept.
-/// Each request makes and drops a few dozen small values, often on different threads; the system's allocator locks for that
-/// and grows a page at a time.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 #[derive(Parser)]
 #[command(name = "retrysafe", version, propagate_version = true)]
 struct Cli {

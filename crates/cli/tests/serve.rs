@@ -262,6 +262,16 @@ fn what_the_machine_refuses_is_1_and_names_the_option() {
     assert!(said.contains("notes.txt"), "{said}");
 }
 
+/// Two attributes before an item can each take its documentation.
+#[test]
+fn the_help_says_what_this_is_and_where_to_start() {
+    let output = retrysafe(folder().path(), &["--help"]).output().unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    for part in ["Make writes safe to retry", "Start with `retrysafe serve`", "Exit codes"] {
+        assert!(output.status.success() && help.contains(part), "{part}: {help}");
+    }
+}
+
 #[test]
 fn the_version_is_told() {
     let output = retrysafe(folder().path(), &["--version"]).output().unwrap();
