@@ -48,4 +48,4 @@ pub use fault::{Fault, Faults};
 pub use fields::TABLES;
 pub use model::*;
 pub use routes::{Lookup, Params};
-pub use values::show;
+pub use values::{read_duration, show};

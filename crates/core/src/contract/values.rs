@@ -40,6 +40,14 @@ pub(super) fn duration(text: &str) -> Result<Duration, Wrong> {
     }
 }
 
+/// A duration as a contract spells it, for options of commands that mean the same: [`show`] read backwards.
+///
+/// # Errors
+/// What is wrong with it, and what to write instead.
+pub fn read_duration(text: &str) -> Result<Duration, String> {
+    duration(text).map_err(|(message, help)| format!("{message}; {help}"))
+}
+
 /// A duration as a contract writes it: the largest unit that keeps it whole.
 pub fn show(time: Duration) -> String {
     const UNITS: [(u128, &str); 5] =

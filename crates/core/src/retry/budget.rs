@@ -13,6 +13,7 @@
 //! | [`Ratio`] | retries stay below a share of the first attempts of the last 10 s, plus a reserve |
 //! | [`Concurrency`] | retries under way stay below a share of the calls under way |
 //! | [`Throttle`] | failures do not outweigh successes (gRPC A6) |
+//! | [`Fleet`] | tokens are left of those that the account of the whole fleet has leased to this process |
 //!
 //! **Nothing leaks.** A [`Permit`] is a value: it cannot be cloned, and whatever happens to it happens to its tokens. It
 //! is given back (the retry succeeded, or was never sent), spent, or dropped, which is either, by whether the retry was
@@ -29,10 +30,13 @@
 //! assert_eq!(budget.reading(Mono::START).bucket.unwrap().balance, 500);
 //! ```
 //!
-//! Limits: the arithmetic is under a lock of this process, held for a few dozen instructions. A budget for a fleet
-//! is leased to the instances by the host, as buckets with a smaller capacity.
+//! Limits: the arithmetic is under a lock of this process, held for a few dozen instructions. What a fleet shares is an
+//! account that the host keeps in a store; it asks for tokens with [`Budget::report`] and brings them with
+//! [`Budget::leased`].
 
 mod bucket;
+mod fleet;
+mod leased;
 mod ratio;
 mod throttle;
 
@@ -43,6 +47,8 @@ use std::{
 
 pub use bucket::Bucket;
 use bucket::Tokens;
+pub use fleet::{Books, Fleet, FleetRule, Holder, INSTANCES_MAX, Lease, Report, Slot};
+use leased::Pool;
 pub use ratio::Ratio;
 use ratio::Shares;
 use throttle::Score;
@@ -88,11 +94,14 @@ pub struct Rules {
     pub concurrency: Option<Concurrency>,
     /// Failures against successes.
     pub throttle: Option<Throttle>,
+    /// A share of the traffic of a whole fleet, in tokens that [`Budget::leased`] brings. Without any, no retry.
+    pub fleet: bool,
 }
 
 impl Rules {
     /// No rule.
-    pub const NONE: Rules = Rules { bucket: None, ratio: None, concurrency: None, throttle: None };
+    pub const NONE: Rules =
+        Rules { bucket: None, ratio: None, concurrency: None, throttle: None, fleet: false };
 }
 
 impl Default for Rules {
@@ -111,6 +120,7 @@ struct Ledger {
     ratio: Option<Shares>,
     concurrency: Option<Concurrency>,
     throttle: Option<Score>,
+    fleet: Option<Pool>,
     calls: u32,
     retries: u32,
 }
@@ -129,6 +139,7 @@ impl Budget {
             ratio: rules.ratio.map(Shares::new),
             concurrency: rules.concurrency,
             throttle: rules.throttle.map(Score::new),
+            fleet: rules.fleet.then(Pool::new),
             calls: 0,
             retries: 0,
         })))
@@ -141,8 +152,24 @@ impl Budget {
         if let Some(ratio) = &mut ledger.ratio {
             ratio.deposit(now);
         }
+        if let Some(fleet) = &mut ledger.fleet {
+            fleet.entered();
+        }
         drop(ledger);
         Entry { budget: self.clone() }
+    }
+
+    /// What to tell the fleet's account ([`Fleet::exchange`]). Until [`Budget::leased`] has brought the answer, the same
+    /// report again. `None` without the rule.
+    pub fn report(&self, now: Mono) -> Option<Report> {
+        self.ledger().fleet.as_mut().map(|fleet| fleet.report(now))
+    }
+
+    /// The account's answer to a report that was sent at the instant `sent`.
+    pub fn leased(&self, lease: &Lease, sent: Mono) {
+        if let Some(fleet) = &mut self.ledger().fleet {
+            fleet.leased(lease, sent);
+        }
     }
 
     /// What is in it.
@@ -152,6 +179,7 @@ impl Budget {
             bucket: ledger.bucket.as_ref().map(Tokens::reading),
             ratio: ledger.ratio.as_mut().map(|ratio| ratio.reading(now)),
             throttle: ledger.throttle.as_ref().map(Score::milli),
+            fleet: ledger.fleet.as_mut().map(|fleet| fleet.reading(now)),
             calls: ledger.calls,
             retries: ledger.retries,
         }
@@ -183,7 +211,7 @@ impl Entry {
     /// [`Denied`] names the first rule that has not enough left; nothing was taken then.
     pub fn take(&mut self, pace: Pace, now: Mono) -> Result<Permit, Denied> {
         let mut ledger = self.budget.ledger();
-        let Ledger { bucket, ratio, concurrency, throttle, calls, retries } = &mut *ledger;
+        let Ledger { bucket, ratio, concurrency, throttle, fleet, calls, retries } = &mut *ledger;
         if let Some(bucket) = &bucket {
             bucket.affords(pace)?;
         }
@@ -200,11 +228,15 @@ impl Entry {
         if let Some(throttle) = throttle {
             throttle.affords()?;
         }
+        if let Some(fleet) = fleet {
+            fleet.affords(now)?;
+        }
         *retries = retries.saturating_add(1);
         let tokens = bucket.as_mut().map_or(0, |bucket| bucket.take(pace));
         let slot = ratio.as_mut().map(|ratio| ratio.take(now));
+        let lease = fleet.as_mut().map(Pool::take);
         drop(ledger);
-        Ok(Permit { budget: self.budget.clone(), tokens, slot, sent: false })
+        Ok(Permit { budget: self.budget.clone(), tokens, slot, lease, sent: false })
     }
 
     /// An attempt failed in a way that counts against the target.
@@ -244,6 +276,8 @@ pub struct Permit {
     tokens: u32,
     /// The slot of the ratio's window it was taken from.
     slot: Option<u64>,
+    /// The life of the fleet's tokens it was taken from.
+    lease: Option<u64>,
     sent: bool,
 }
 
@@ -252,8 +286,12 @@ impl Permit {
     pub fn sent(&mut self) {
         if !self.sent {
             self.sent = true;
-            if let (Some(ratio), Some(slot)) = (&mut self.budget.ledger().ratio, self.slot) {
+            let ledger = &mut *self.budget.ledger();
+            if let (Some(ratio), Some(slot)) = (&mut ledger.ratio, self.slot) {
                 ratio.spend(slot);
+            }
+            if let (Some(fleet), Some(life)) = (&mut ledger.fleet, self.lease) {
+                fleet.spend(life);
             }
         }
     }
@@ -262,8 +300,15 @@ impl Permit {
     pub fn not_sent(&mut self) {
         if self.sent {
             self.sent = false;
-            if let (Some(ratio), Some(slot)) = (&mut self.budget.ledger().ratio, self.slot) {
+            let ledger = &mut *self.budget.ledger();
+            if let (Some(ratio), Some(slot)) = (&mut ledger.ratio, self.slot) {
                 ratio.unspend(slot);
+            }
+            // Where the fleet has been told, the token is gone: the permit goes on without one.
+            if let (Some(fleet), Some(life)) = (&mut ledger.fleet, self.lease)
+                && !fleet.unspend(life)
+            {
+                self.lease = None;
             }
         }
     }
@@ -296,6 +341,9 @@ impl Drop for Permit {
         if let (false, Some(ratio), Some(slot)) = (self.sent, &mut ledger.ratio, self.slot) {
             ratio.give_back(slot);
         }
+        if let (false, Some(fleet), Some(life)) = (self.sent, &mut ledger.fleet, self.lease) {
+            fleet.give_back(life);
+        }
     }
 }
 
@@ -314,6 +362,8 @@ pub struct Reading {
     pub ratio: Option<Account>,
     /// Of the gRPC throttle, in thousandths of a token.
     pub throttle: Option<u32>,
+    /// Of the fleet's tokens, those that this process holds or has not told the account of.
+    pub fleet: Option<Account>,
     /// Calls under way.
     pub calls: u32,
     /// Retries under way, asleep or sent.
@@ -344,6 +394,8 @@ pub enum Name {
     Concurrency,
     /// [`Throttle`].
     Throttle,
+    /// [`Fleet`].
+    Fleet,
 }
 
 /// A retry that the budget does not allow (I-38: which one, what is left, how to size it).
@@ -383,6 +435,10 @@ impl fmt::Display for Denied {
                 "the retry budget: failures outweigh successes ({:.3} of {:.3} tokens, retries need more than half)",
                 *balance as f64 / f64::from(throttle::TOKEN),
                 *capacity as f64 / f64::from(throttle::TOKEN)
+            ),
+            Name::Fleet => f.write_str(
+                "the fleet's retry budget: none of the tokens leased to this process are left; more come with its next \
+                 report, by the share of the whole fleet's first attempts",
             ),
         }
     }

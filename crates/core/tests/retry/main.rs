@@ -8,6 +8,7 @@ mod hedges;
 mod limiters;
 mod play;
 mod properties;
+mod shared;
 
 mod smithy;
 mod tables;

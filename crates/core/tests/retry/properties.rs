@@ -317,7 +317,7 @@ proptest! {
     #[test]
     fn budgets_conserve_under_any_interleaving(acts in prop::collection::vec(act(), 1..120)) {
         let bucket = Bucket { capacity: 60, ..Bucket::default() };
-        let rules = Rules { bucket: Some(bucket), ratio: Some(Ratio { reserve: 8, ..Ratio::default() }), concurrency: Some(Concurrency::default()), throttle: None };
+        let rules = Rules { bucket: Some(bucket), ratio: Some(Ratio { reserve: 8, ..Ratio::default() }), concurrency: Some(Concurrency::default()), ..Rules::NONE };
         let budget = Budget::new(rules);
         let mut now = Mono::START;
         let mut entries: Vec<Entry> = vec![budget.enter(now)];

@@ -14,7 +14,7 @@ use crate::retry::deadline::{Mono, nanos};
 /// One retry, in the unit of the accounts.
 pub(super) const RETRY: u64 = 1_000_000;
 /// Resolution of the window.
-const SLOTS: u64 = 10;
+pub(super) const SLOTS: u64 = 10;
 
 /// The numbers of the ratio.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
