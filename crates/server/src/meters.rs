@@ -143,7 +143,7 @@ impl Meters {
         match ended {
             Ended::Committed { .. } => self.stored.increment(1),
             Ended::Held => self.held.increment(1),
-            Ended::Undone(Undone::Stale) => self.stale.increment(1),
+            Ended::Undone(Undone::Stale) | Ended::Overtaken => self.stale.increment(1),
             Ended::Freed(_) | Ended::Failed | Ended::Undone(_) => self.released.increment(1),
             Ended::Unknown(_) => self.commits_unknown.increment(1),
         }

@@ -59,14 +59,25 @@ impl Guard {
         fingerprint: &Fingerprint,
     ) -> Response<Body> {
         match self.engine.store.load(address).await {
-            Ok(Some(record)) if record.fingerprint != *fingerprint => {
-                self.refuse(Refusal::of(Code::OutcomeUnknown))
-            }
-            Ok(Some(Record { state: State::Completed { outcome, .. }, .. })) => self.replay(plan, &outcome),
-            Ok(Some(Record { state: State::InFlight { .. }, .. })) => {
+            Ok(Some(record)) => self.answer_standing(plan, &record, fingerprint),
+            Ok(None) | Err(_) => self.refuse(Refusal::of(Code::OutcomeUnknown)),
+        }
+    }
+
+    /// The answer that another attempt's record stands for.
+    pub(crate) fn answer_standing(
+        &self,
+        plan: &Plan,
+        record: &Record,
+        fingerprint: &Fingerprint,
+    ) -> Response<Body> {
+        match &record.state {
+            _ if record.fingerprint != *fingerprint => self.refuse(Refusal::of(Code::OutcomeUnknown)),
+            State::Completed { outcome, .. } => self.replay(plan, outcome),
+            State::InFlight { .. } => {
                 self.refuse(Refusal::after(Code::KeyInFlight, plan.endpoint.in_flight.retry_after))
             }
-            Ok(_) | Err(_) => self.refuse(Refusal::of(Code::OutcomeUnknown)),
+            State::Uncertain { .. } => self.refuse(Refusal::of(Code::OutcomeUnknown)),
         }
     }
 

@@ -58,6 +58,8 @@ pub(crate) enum Ended {
     Failed,
     /// The database rolled it back at its end.
     Undone(Undone),
+    /// What was written may be kept, and another attempt has the key: what stands is its result.
+    Overtaken,
     /// Nobody knows yet (protocol 19). The answer, where it outlived that.
     Unknown(Option<Response<Body>>),
 }
@@ -67,7 +69,7 @@ impl Ended {
     fn is_rolled_back(&self) -> bool {
         match self {
             Ended::Freed(_) | Ended::Failed | Ended::Undone(_) => true,
-            Ended::Committed { .. } | Ended::Held | Ended::Unknown(_) => false,
+            Ended::Committed { .. } | Ended::Held | Ended::Overtaken | Ended::Unknown(_) => false,
         }
     }
 }
@@ -128,7 +130,12 @@ impl Guard {
                 tracing::error!(endpoint = %plan.endpoint.name, "a deferred constraint does not hold at the commit");
                 plain(StatusCode::INTERNAL_SERVER_ERROR)
             }
-            Ended::Undone(Undone::Stale) => self.answer_stale(plan, address, &fingerprint).await,
+            // All of it is rolled back, so where nobody else's attempt is there any more, the key is free.
+            Ended::Undone(Undone::Stale) => match self.engine.store.load(address).await {
+                Ok(Some(record)) => self.answer_standing(plan, &record, &fingerprint),
+                Ok(None) | Err(_) => self.come_again(),
+            },
+            Ended::Overtaken => self.answer_stale(plan, address, &fingerprint).await,
             Ended::Unknown(live) => self.answer_unknown(plan, address, attempt, live).await,
         }
     }

@@ -20,7 +20,7 @@ use tokio::sync::Mutex;
 use super::{Attempted, Ended, Tx};
 use crate::{
     body::Body,
-    engine::{Arbiter, Claimed, Held, InStore, Tried},
+    engine::{Arbiter, Claimed, Held, InStore, SettleFault, Tried},
     finish::{Complete, End},
     guard::{Guard, Job, Ran},
     reply::{Refuse, Reply, respond},
@@ -134,8 +134,7 @@ impl Guard {
                 };
                 let mut attempted = self.engine.keep_claim(&claim, &job.plan.endpoint, work).await;
                 if let Ended::Undone(Undone::Lost) = attempted.ended {
-                    self.hold_lost(job, claim).await;
-                    attempted.ended = Ended::Held;
+                    attempted.ended = self.hold_lost(job, claim).await;
                 }
                 self.settle_first(job, attempted.attempt, attempted.ended.is_rolled_back()).await;
                 self.answer_ended(job, attempted).await
@@ -147,15 +146,20 @@ impl Guard {
 
     /// A transaction that was gone before its end may have been committed half way: by a handler's own `COMMIT`, by DDL on
     /// MariaDB. The claim that was made before it stands alone then, and a release would run all of it again.
-    async fn hold_lost(&self, job: &Job, claim: Claim) {
+    async fn hold_lost(&self, job: &Job, claim: Claim) -> Ended {
         tracing::error!(
             endpoint = %job.plan.endpoint.name,
             "the transaction was gone before its end, and what the handler wrote may be committed; its key is uncertain"
         );
-        let Ok(now) = self.engine.store.now() else { return };
+        let Ok(now) = self.engine.store.now() else { return Ended::Held };
         let settling = claim.hold(Uncertainty::ResultNotStored, now);
-        if let Err(error) = self.engine.settle_own(settling, job.plan.endpoint.windows.lease).await {
-            tracing::error!(%error, "a key was not made uncertain; it runs again when its lease ends");
+        match self.engine.settle_own(settling, job.plan.endpoint.windows.lease).await {
+            Ok(_) => Ended::Held,
+            Err(SettleFault::Stale(_)) => Ended::Overtaken,
+            Err(SettleFault::Store(error)) => {
+                tracing::error!(%error, "a key was not made uncertain; it runs again when its lease ends");
+                Ended::Held
+            }
         }
     }
 

@@ -155,6 +155,10 @@ on_both!(
     a_waiter_in_another_process_is_given_the_answer_once_it_is_committed,
     /// R3, protocol 6.
     r3_a_holder_that_was_taken_over_rolls_back_and_answers_with_what_stands,
+    /// R3: the key is free, and nothing happened.
+    r3_a_holder_whose_successor_gave_up_sends_its_caller_to_try_again,
+    /// R3, protocol 17.
+    r3_a_holder_that_lost_its_transaction_and_its_key_answers_with_what_stands,
     /// D1: a caller that goes away stops nothing.
     d1_a_dropped_caller_does_not_stop_a_transaction,
     /// Protocol 17: a handler that commits by itself has no answer, and is not run again on top of its own rows.
@@ -262,13 +266,8 @@ async fn a_waiter_in_another_process_is_given_the_answer_once_it_is_committed<P:
     }
 }
 
-async fn r3_a_holder_that_was_taken_over_rolls_back_and_answers_with_what_stands<P: Place>() {
-    let place = P::make().await;
-    let gate = Gate::closed();
-    let app = App::with_gate(&place, SHAPES[1], gate.clone()).await;
-    let first = app.spawn("k", 5);
-    gate.reached(1).await;
-    // What a successor does that came after the end of the lease, without waiting for it.
+/// What a successor does that came after the end of the lease, without waiting for it: it takes over and completes.
+async fn taken_over<P: Place>(place: &P) {
     let store = place.open().await;
     let (address, held) = store.list(&Filter::default(), None, 1).await.unwrap().remove(0);
     let lease_until = held.lease_until().unwrap();
@@ -284,6 +283,15 @@ async fn r3_a_holder_that_was_taken_over_rolls_back_and_answers_with_what_stands
     let expect = Expect::Takeover { attempt: held.attempt, expired_by: lease_until };
     let write = Write { expect, next: Record { attempt: successor, state: done, ..held } };
     assert!(matches!(store.write_if(&address, &write).await.unwrap(), Written::Yes(_)));
+}
+
+async fn r3_a_holder_that_was_taken_over_rolls_back_and_answers_with_what_stands<P: Place>() {
+    let place = P::make().await;
+    let gate = Gate::closed();
+    let app = App::with_gate(&place, SHAPES[1], gate.clone()).await;
+    let first = app.spawn("k", 5);
+    gate.reached(1).await;
+    taken_over(&place).await;
     gate.release();
     let answer = first.await.unwrap();
     assert_eq!(
@@ -292,6 +300,37 @@ async fn r3_a_holder_that_was_taken_over_rolls_back_and_answers_with_what_stands
         "not its own"
     );
     assert_eq!((app.runs(), place.rows()), (1, 0), "and its row is rolled back");
+}
+
+async fn r3_a_holder_whose_successor_gave_up_sends_its_caller_to_try_again<P: Place>() {
+    let place = P::make().await;
+    let gate = Gate::closed();
+    let app = App::with_gate(&place, SHAPES[1], gate.clone()).await;
+    let first = app.spawn("k", 5);
+    gate.reached(1).await;
+    let store = place.open().await;
+    let (address, held) = store.list(&Filter::default(), None, 1).await.unwrap().remove(0);
+    // Took over, failed, and freed the key.
+    assert!(store.remove_if(&address, RemoveIf::Attempt(held.attempt)).await.unwrap());
+    gate.release();
+    let answer = first.await.unwrap();
+    assert_eq!(answer.code(), "idempotency_store_unavailable", "nothing is kept, and nothing is uncertain");
+    assert_eq!((app.state().await, place.rows()), ("absent", 0));
+    assert_eq!(app.order("k", 5).await.status, StatusCode::CREATED);
+    assert_eq!((app.runs(), place.rows()), (2, 1));
+}
+
+async fn r3_a_holder_that_lost_its_transaction_and_its_key_answers_with_what_stands<P: Place>() {
+    let place = P::make().await;
+    let gate = Gate::closed();
+    let app = App::with_gate(&place, SHAPES[1], gate.clone()).await;
+    let first = app.spawn("k", -6);
+    gate.reached(1).await;
+    taken_over(&place).await;
+    gate.release();
+    let answer = first.await.unwrap();
+    assert_eq!((answer.status, answer.json()), (StatusCode::CREATED, json!("the successor's")));
+    assert_eq!(app.state().await, "completed", "a record that is another's is not made uncertain");
 }
 
 async fn d1_a_dropped_caller_does_not_stop_a_transaction<P: Place>() {
