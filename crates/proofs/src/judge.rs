@@ -115,6 +115,16 @@ pub(crate) fn judge(outcomes: &[Outcome], effects: &[String], patience: Patience
     (kinds, violations)
 }
 
+/// Whether somebody who was not served was told so honestly: in flight or not available, and when to come back.
+pub(crate) fn is_honest_refusal(answer: &Answer) -> bool {
+    let code = answer.code();
+    let known = matches!(
+        (answer.status, code.as_deref()),
+        (409, Some("idempotency_key_in_flight")) | (503, Some("idempotency_store_unavailable"))
+    );
+    known && answer.header("retry-after").is_some()
+}
+
 fn says_when(answer: &Answer, violations: &mut Vec<Violation>) {
     let seconds = answer.header("retry-after").and_then(|value| std::str::from_utf8(value).ok());
     if seconds.and_then(|value| value.parse::<u32>().ok()).is_none() {

@@ -17,6 +17,7 @@ mod persist;
 mod process;
 mod prove;
 mod race;
+mod relay;
 mod report;
 mod service;
 mod subjects;
@@ -153,7 +154,7 @@ fn serve_origin(args: OriginArgs) -> Result<()> {
         None => ledger::Ledger::in_memory(),
     };
     let app = origin::router(args.guard, Duration::from_millis(args.work_ms), Arc::new(ledger));
-    on_socket(args.socket, async |listener| {
+    on_socket(args.socket, ready_at_once, async |listener, ()| {
         axum::serve(listener, app).with_graceful_shutdown(asked_to_stop()).await
     })
 }
@@ -163,7 +164,7 @@ fn serve_service(args: ServiceArgs) -> Result<()> {
     let layer = service::layer(&terms, service::store(&args.store)?)?;
     let ledger = ledger::Ledger::open(&args.ledger)?;
     let app = service::router(layer.clone(), Duration::from_millis(args.work_ms), ledger);
-    on_socket(args.socket, async |listener| {
+    on_socket(args.socket, ready_at_once, async |listener, ()| {
         let stop = tokio_util::sync::CancellationToken::new();
         let _upkeep_ends = stop.clone().drop_guard();
         tokio::spawn(async move { layer.upkeep(stop).await });
@@ -172,7 +173,7 @@ fn serve_service(args: ServiceArgs) -> Result<()> {
 }
 
 fn serve_till(args: till::TillArgs) -> Result<()> {
-    on_socket(args.socket, async |listener| till::serve(listener, args.terms).await)
+    on_socket(args.socket, async || till::open(args.terms).await, till::serve)
 }
 
 fn serve_shop(args: ShopArgs) -> Result<()> {
@@ -182,18 +183,26 @@ fn serve_shop(args: ShopArgs) -> Result<()> {
         handler: Duration::from_millis(args.work_ms),
         deduplicate: args.deduplicate,
     };
-    on_socket(args.socket, async |listener| {
+    on_socket(args.socket, ready_at_once, async |listener, ()| {
         retrysafe_shop::serve(listener, shop, options, asked_to_stop()).await
     })
 }
 
-/// Binds, says where, serves.
-fn on_socket<E: Into<anyhow::Error>>(
+/// For a server that has opened what it needs before it is bound.
+async fn ready_at_once() -> Result<()> {
+    Ok(())
+}
+
+/// Opens what the server stands on, binds, says where, serves. In this order: who is told where a server listens connects
+/// to it, and a server that ends because it cannot open its database would reset that connection.
+fn on_socket<T, E: Into<anyhow::Error>>(
     socket: Socket,
-    serve: impl AsyncFnOnce(TcpListener) -> Result<(), E>,
+    open: impl AsyncFnOnce() -> Result<T>,
+    serve: impl AsyncFnOnce(TcpListener, T) -> Result<(), E>,
 ) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
+        let opened = open().await?;
         let listener =
             TcpListener::bind(socket.listen).await.with_context(|| format!("bind {}", socket.listen))?;
         let bound = listener.local_addr()?;
@@ -201,7 +210,7 @@ fn on_socket<E: Into<anyhow::Error>>(
             process::write_ready(&path, &serde_json::json!({ "listen": bound.to_string() }))?;
         }
         println!("listening on {bound}");
-        serve(listener).await.map_err(|error| error.into().context("serve"))
+        serve(listener, opened).await.map_err(|error| error.into().context("serve"))
     })
 }
 

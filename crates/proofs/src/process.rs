@@ -2,8 +2,9 @@
 
 use std::fs::File;
 use std::net::SocketAddr;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -92,10 +93,45 @@ impl Server {
     }
 
     /// SIGKILL: no chance to finish anything.
+    ///
+    /// # Errors
+    /// It had ended before: then nothing was shown.
     pub(crate) fn kill(mut self) -> Result<()> {
         self.child.kill().with_context(|| format!("kill {}", self.name))?;
-        self.child.wait()?;
+        let status = self.child.wait()?;
+        self.was_killed(status)
+    }
+
+    /// Waits until a SIGKILL that somebody else sends has ended it.
+    ///
+    /// # Errors
+    /// It goes on, or ends in another way.
+    pub(crate) fn killed_within(mut self, limit: Duration) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return self.was_killed(status);
+            }
+            if start.elapsed() > limit {
+                bail!("{} was to be killed, and goes on", self.name);
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    fn was_killed(&self, status: ExitStatus) -> Result<()> {
+        if status.signal() != Some(Signal::KILL.as_raw()) {
+            bail!("{} was not killed, it ended with {status}:\n{}", self.name, self.log_tail());
+        }
         Ok(())
+    }
+
+    /// Whether it has ended.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub(crate) fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
     }
 
     /// SIGTERM, and the wait for its end.

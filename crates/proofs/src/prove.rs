@@ -4,6 +4,7 @@ mod bench;
 mod business;
 mod cases;
 mod crashes;
+mod kills;
 mod once;
 mod power;
 mod sdks;
@@ -112,6 +113,7 @@ fn prove(id: &str, scale: Scale) -> Result<bool> {
         "main-job.5" => cases::prove(scale),
         "main-job.6" => bench::prove(scale),
         "transactions.1" => business::prove(scale),
+        "transactions.2" => kills::prove(scale),
         "transactions.3" => stopped::prove(scale),
         "transactions.4" => bench::prove_transactions(scale),
         "transactions.5" => cases::prove_transactions(scale),

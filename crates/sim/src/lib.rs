@@ -7,7 +7,8 @@
 //! - [`FaultyDisk`] refuses writes or syncs, as a full or a dying disk would;
 //! - [`PowerCut`] writes down every operation, so that the files can be rebuilt as they would be after a power cut at
 //!   any moment. Killing a process proves nothing about durability (protocol 30): the operating system still holds
-//!   what was never synced.
+//!   what was never synced;
+//! - [`Tripwire`] ends its process at a chosen operation, which shows what a kill there leaves to others.
 //!
 //! ```
 //! use retrysafe_sim::SyncCounter;
@@ -29,7 +30,9 @@
 
 mod disks;
 mod power;
+mod tripwire;
 mod vfs;
 
 pub use disks::{FaultyDisk, SyncCounter, delayed_vfs};
 pub use power::{Cut, Position, PowerCut, Survivors, Trace};
+pub use tripwire::Tripwire;

@@ -1,17 +1,20 @@
 //! The databases a proof runs on: each made for it, looked into from outside of the service, dropped at the end.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use retrysafe_testbed::{mariadb, postgres};
 use rusqlite::{Connection, OpenFlags};
 
 use super::TillTerms;
-use super::rows::SERVER_TABLE;
+use super::rows::SERVER_TABLES;
 use crate::book::Effects;
 use crate::process::{Server, own};
+use crate::wire::Key;
 
 const SALES: &str = "SELECT request, id FROM sale";
+const TAKEN: &str = "SELECT taken FROM stock";
 
 /// A database, and the driver it is reached by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,25 +48,98 @@ enum Inside {
 pub(crate) struct Place {
     pub(crate) kind: PlaceKind,
     inside: Inside,
+    /// Behind `inside`, which is dropped on it: gone after it.
+    own: Option<OwnServer>,
+}
+
+/// A database server that belongs to one proof and may be killed.
+enum OwnServer {
+    Postgres(postgres::Throwaway),
+    Maria(mariadb::Throwaway),
+}
+
+/// Business rows and stored answers of one key, as one statement saw them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub(crate) rows: usize,
+    pub(crate) answers: usize,
 }
 
 impl Place {
     /// A new one, on the server that tests share or in `scratch`.
     pub(crate) fn make(kind: PlaceKind, scratch: &Path) -> Self {
-        let inside = match kind {
-            PlaceKind::TokioPostgres | PlaceKind::Sqlx => {
-                let database = postgres::Database::create();
-                database.psql(SERVER_TABLE);
-                Inside::Postgres(database)
-            }
+        match kind {
+            PlaceKind::TokioPostgres | PlaceKind::Sqlx => Self::on(kind, postgres::shared()),
+            PlaceKind::MariaDb => Self::on(kind, mariadb::shared()),
+            PlaceKind::Sqlite => Self { kind, inside: Inside::File(scratch.join("till.db")), own: None },
+        }
+    }
+
+    /// A new one on a server of its own, which may be killed. SQLite has none.
+    pub(crate) fn alone(kind: PlaceKind) -> Self {
+        let (own, address) = match kind {
             PlaceKind::MariaDb => {
-                let database = mariadb::Database::create();
-                database.run(SERVER_TABLE);
-                Inside::Maria(database)
+                let server = mariadb::Throwaway::start(&[]);
+                let address = server.address();
+                (OwnServer::Maria(server), address)
             }
-            PlaceKind::Sqlite => Inside::File(scratch.join("till.db")),
+            _ => {
+                // What a killed process has written outlives it without a sync, and each new life syncs all files first.
+                let server = postgres::Throwaway::start(&[("fsync", "off")]);
+                let address = server.address();
+                (OwnServer::Postgres(server), address)
+            }
         };
-        Self { kind, inside }
+        Self { own: Some(own), ..Self::on(kind, &address) }
+    }
+
+    fn on(kind: PlaceKind, server: &str) -> Self {
+        let inside = if kind == PlaceKind::MariaDb {
+            let database = mariadb::Database::on(server);
+            database.run(SERVER_TABLES);
+            Inside::Maria(database)
+        } else {
+            let database = postgres::Database::on(server);
+            database.psql(SERVER_TABLES);
+            Inside::Postgres(database)
+        };
+        Self { kind, inside, own: None }
+    }
+
+    /// `kill -9` of its own server.
+    pub(crate) fn kill_server(&mut self) {
+        match &mut self.own {
+            Some(OwnServer::Postgres(server)) => server.kill(),
+            Some(OwnServer::Maria(server)) => server.kill(),
+            None => {}
+        }
+    }
+
+    /// And its new life.
+    pub(crate) fn restart_server(&mut self) {
+        match &mut self.own {
+            Some(OwnServer::Postgres(server)) => server.restart(),
+            Some(OwnServer::Maria(server)) => server.restart(),
+            None => {}
+        }
+    }
+
+    /// For `--store`, by way of a relay. Without TLS, which a relay could not read.
+    pub(crate) fn address_through(&self, relay: SocketAddr) -> String {
+        let (own, suffix) = match &self.inside {
+            Inside::Maria(_) => (self.address(), ""),
+            _ => (self.address(), "?sslmode=disable"),
+        };
+        let host = self.server();
+        own.replacen(&host, &relay.to_string(), 1) + suffix
+    }
+
+    /// Host and port of the server.
+    pub(crate) fn server(&self) -> String {
+        let address = self.address();
+        let place = address.split("://").last().unwrap_or_default();
+        let place = place.rsplit('@').next().unwrap_or_default();
+        place.split('/').next().unwrap_or_default().to_owned()
     }
 
     /// For `--store`.
@@ -87,10 +163,59 @@ impl Place {
         {
             command.arg(option).arg(value.to_string());
         }
-        if let Some(mark) = &terms.mark {
-            command.arg("--mark").arg(mark);
+        for (option, file) in [("--mark", &terms.mark), ("--tripwire", &terms.tripwire)] {
+            if let Some(file) = file {
+                command.arg(option).arg(file);
+            }
+        }
+        for (option, given) in [("--apart", terms.apart), ("--no-upkeep", terms.no_upkeep)] {
+            if given {
+                command.arg(option);
+            }
         }
         Server::start(name, command, scratch)
+    }
+
+    /// What is committed for a key: asked in one statement, so that nothing comes in between.
+    ///
+    /// # Errors
+    /// The database does not answer so.
+    pub(crate) fn kept(&self, key: &Key) -> Result<Kept> {
+        let key = key.as_str();
+        let sales = format!("(SELECT count(*) FROM sale WHERE request = '{key}')");
+        let line = match &self.inside {
+            Inside::Postgres(database) => database.psql(&format!(
+                "SELECT {sales}, (SELECT count(*) FROM retrysafe.key WHERE key = convert_to('{key}', 'UTF8') AND state = 2)"
+            )),
+            Inside::Maria(database) => database.run(&format!(
+                "SELECT {sales}, (SELECT count(*) FROM retrysafe_key WHERE `key` = '{key}' AND state = 2)"
+            )),
+            Inside::File(file) => Connection::open(file)?.query_row(
+                &format!(
+                    "SELECT {sales} || '|' || (SELECT count(*) FROM retrysafe_record WHERE key = CAST('{key}' AS BLOB) AND state = 2)"
+                ),
+                [],
+                |row| row.get(0),
+            )?,
+        };
+        let mut counts = line.split(['|', '\t']).map(str::parse);
+        let (Some(Ok(rows)), Some(Ok(answers))) = (counts.next(), counts.next()) else {
+            bail!("two numbers were asked for, and there came {line}");
+        };
+        Ok(Kept { rows, answers })
+    }
+
+    /// What is taken from the stock. SQLite's till has none.
+    ///
+    /// # Errors
+    /// The database does not answer with a number.
+    pub(crate) fn taken(&self) -> Result<usize> {
+        let line = match &self.inside {
+            Inside::Postgres(database) => database.psql(TAKEN),
+            Inside::Maria(database) => database.run(TAKEN),
+            Inside::File(_) => return Ok(0),
+        };
+        line.parse().with_context(|| format!("a number was asked for, and there came {line}"))
     }
 
     /// Ids of the rows that are committed, by the key they were written for: asked of the database itself.
@@ -137,7 +262,7 @@ mod tests {
                 Inside::Maria(database) => drop(database.run(rows)),
                 Inside::File(file) => {
                     let connection = Connection::open(file).expect("a file");
-                    connection.execute_batch(&format!("{SERVER_TABLE}; {rows}")).expect("rows");
+                    connection.execute_batch(&format!("{SERVER_TABLES}; {rows}")).expect("rows");
                 }
             }
             let sales = place.sales().expect("rows");
