@@ -35,9 +35,14 @@
 //! - `axum` (default): the extractor form, and peers and original paths as axum knows them.
 //! - `sqlite` (default): the embedded store with group commit.
 //! - `postgres`: the store in PostgreSQL, for services that run several times.
+//! - `client`: [`client`], the other half, over reqwest, tower or any call; `client-sqlite` and `client-postgres` keep its
+//!   durable intents in the caller's database.
 
 #![forbid(unsafe_code)]
 
+/// The client half: retries that are safe, bounded, budgeted, and keep their key.
+#[cfg(feature = "client")]
+pub use retrysafe_client as client;
 pub use retrysafe_core::{
     address::Account,
     codes::Code,
