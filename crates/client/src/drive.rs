@@ -50,6 +50,7 @@ pub(crate) struct Ended<E> {
     pub(crate) why: Why,
     pub(crate) last: Option<E>,
     pub(crate) history: History,
+    #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "answers over HTTP tell it"))]
     pub(crate) attempts: u32,
 }
 

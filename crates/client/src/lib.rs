@@ -34,6 +34,7 @@ mod hedging;
 mod history;
 mod host;
 #[cfg(feature = "http")]
+#[cfg_attr(not(feature = "reqwest"), allow(dead_code, reason = "tower hands answers on as they come"))]
 mod http;
 #[cfg(feature = "reqwest")]
 pub mod intents;

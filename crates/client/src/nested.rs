@@ -62,7 +62,8 @@ pub(crate) async fn attempt<F: Future>(
     if is_retried() {
         return (DEADLINE.scope(deadline, work).await, None);
     }
-    let retried = Retried { root: Cell::new(root), ..Retried::default() };
+    let retried = Retried::default();
+    retried.root.set(root);
     let mut scoped = std::pin::pin!(RETRIED.scope(retried, DEADLINE.scope(deadline, work)));
     let done = scoped.as_mut().await;
     let root = scoped.take_value().and_then(|retried| retried.root.get());
