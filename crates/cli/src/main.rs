@@ -11,6 +11,7 @@ mod migrate;
 mod ready;
 mod serve;
 mod shop;
+mod simulate;
 mod store;
 
 use std::process::ExitCode;
@@ -44,6 +45,7 @@ enum Command {
     Migrate(migrate::MigrateArgs),
     Doctor(doctor::DoctorArgs),
     Shop(shop::ShopArgs),
+    Simulate(simulate::SimulateArgs),
     Store(store::StoreArgs),
 }
 
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Command::Migrate(args) => failure::exit(migrate::run(&args)),
         Command::Doctor(args) => doctor::run(&args),
         Command::Shop(args) => failure::exit(shop::run(&args)),
+        Command::Simulate(args) => failure::exit(simulate::run(&args)),
         Command::Store(args) => failure::exit(store::run(&args)),
     }
 }

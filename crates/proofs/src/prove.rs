@@ -8,6 +8,7 @@ mod kills;
 mod once;
 mod power;
 mod sdks;
+mod simulated;
 mod stopped;
 mod vectors;
 
@@ -117,6 +118,7 @@ fn prove(id: &str, scale: Scale) -> Result<bool> {
         "transactions.3" => stopped::prove(scale),
         "transactions.4" => bench::prove_transactions(scale),
         "transactions.5" => cases::prove_transactions(scale),
+        "client.5" => simulated::prove(scale),
         _ => bail!("{id} is listed and has no proof"),
     }
 }

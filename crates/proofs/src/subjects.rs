@@ -110,7 +110,7 @@ pub(crate) const GATEWAY: &str = "gateway";
 
 /// The `retrysafe` binary: the one `RETRYSAFE_BIN` names (xtask has just built it), else that of the same profile
 /// as this one, built if it is missing or old.
-fn retrysafe() -> Result<PathBuf> {
+pub(crate) fn retrysafe() -> Result<PathBuf> {
     static BUILT: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
     BUILT.get_or_init(|| build().map_err(|error| format!("{error:#}"))).clone().map_err(anyhow::Error::msg)
 }
