@@ -35,6 +35,7 @@
 //! - `axum` (default): the extractor form, and peers and original paths as axum knows them.
 //! - `sqlite` (default): the embedded store with group commit.
 //! - `postgres`: the store in PostgreSQL, for services that run several times.
+//! - `postgres-tls`: the same over encrypted connections, as `sslmode` and `sslrootcert` of its address say.
 //! - `client`: [`client`], the other half, over reqwest, tower or any call; `client-sqlite` and `client-postgres` keep its
 //!   durable intents in the caller's database.
 

@@ -292,6 +292,13 @@ impl<D: Driver> Store for MariaStore<D> {
         Box::pin(self.shared.census())
     }
 
+    fn reap_batch<'a>(&'a self, now: Wall, limit: usize) -> StoreFuture<'a, Option<usize>> {
+        Box::pin(async move {
+            self.shared.look_after_partitions(now).await;
+            self.shared.reap(now, limit).await.map(Some)
+        })
+    }
+
     /// Every write names the state that it replaces, and a new row has one place. What a handler read is guarded as well where
     /// its transactions are serializable.
     fn claims_by(&self) -> &'static [ClaimMethod] {

@@ -18,8 +18,11 @@
     reason = "a test that cannot have its server says so by panicking"
 )]
 
+mod certificates;
 pub mod mariadb;
 pub mod pgbouncer;
 pub mod postgres;
 pub mod rabbitmq;
 mod tools;
+
+pub use certificates::Certificates;

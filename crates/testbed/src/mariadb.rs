@@ -9,6 +9,7 @@ use std::{
 
 use tempfile::TempDir;
 
+use crate::Certificates;
 use crate::tools::{
     self, command_as, database_name, find, free_port, give, run, signal, spawn, unprivileged, wait_for,
 };
@@ -139,6 +140,18 @@ impl Throwaway {
         let mut server = Self { folder, user, port: free_port(), settings, running: None };
         server.launch();
         server
+    }
+
+    /// One that speaks TLS to whoever asks for it.
+    pub fn start_encrypted(certificates: &Certificates) -> Self {
+        let user = unprivileged("mysql");
+        give(certificates.folder(), user);
+        give(&certificates.key(), user);
+        let (certificate, key) = (certificates.server(), certificates.key());
+        Self::start(&[
+            ("ssl-cert", &certificate.display().to_string()),
+            ("ssl-key", &key.display().to_string()),
+        ])
     }
 
     /// Its address, without a database.

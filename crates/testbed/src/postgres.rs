@@ -9,6 +9,7 @@ use std::{
 
 use tempfile::TempDir;
 
+use crate::Certificates;
 use crate::tools::{
     self, command_as, database_name, find, free_port, give, run, signal, spawn, unprivileged, wait_for,
 };
@@ -149,6 +150,21 @@ impl Throwaway {
         let mut server = Self { folder, programs, user, port: free_port(), settings, running: None };
         server.launch();
         server
+    }
+
+    /// One that speaks TLS to whoever asks for it.
+    pub fn start_encrypted(certificates: &Certificates) -> Self {
+        let user = unprivileged("postgres");
+        give(certificates.folder(), user);
+        // Nobody else may read its key, or the server refuses it.
+        give(&certificates.key(), user);
+        let (certificate, key) = (certificates.server(), certificates.key());
+        Self::start(&[
+            ("fsync", "off"),
+            ("ssl", "on"),
+            ("ssl_cert_file", &certificate.display().to_string()),
+            ("ssl_key_file", &key.display().to_string()),
+        ])
     }
 
     /// Its address, without a database.

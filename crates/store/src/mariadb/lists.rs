@@ -16,6 +16,7 @@ use crate::{
     Census, Due, Filter, StoreError,
     sql::{
         Driver, Rows, Statement, Value,
+        due::{Page, readable},
         row::{self, Row, state_number},
     },
 };
@@ -32,10 +33,21 @@ impl<D: Driver> Shared<D> {
         now: Wall,
         limit: usize,
     ) -> Result<Vec<(Address, Record)>, StoreError> {
-        let values = vec![state_number(due.state()).into(), now.unix_ms().into(), count(limit)];
-        let statement = Statement::new(&self.texts.due, values);
-        let rows = self.ask(statement, LISTING, Does::Read, Again::Safe).await?;
-        self.records(rows).await
+        readable(limit, async |look| {
+            let values = vec![state_number(due.state()).into(), now.unix_ms().into(), count(look)];
+            let statement = Statement::new(&self.texts.due, values);
+            let rows = self.ask(statement, LISTING, Does::Read, Again::Safe).await?;
+            Ok(Page { rows: rows.rows.len(), found: self.records(rows).await })
+        })
+        .await
+    }
+
+    /// Deletes up to `limit` completed records that may be reaped at `now`. Those that somebody is changing are left for the
+    /// next time (T5).
+    pub(super) async fn reap(&self, now: Wall, limit: usize) -> Result<usize, StoreError> {
+        let statement = Statement::new(&self.texts.reap, vec![now.unix_ms().into(), count(limit)]);
+        let rows = self.ask(statement, "reaping records", Does::Write, Again::Unsafe).await?;
+        Ok(usize::try_from(rows.affected).unwrap_or(usize::MAX))
     }
 
     pub(super) async fn list(
@@ -53,7 +65,7 @@ impl<D: Driver> Shared<D> {
             let last = rows.rows.len() < page;
             let Some(end) = rows.rows.last() else { break };
             cursor = Some(address_of(end)?);
-            let records = self.records(rows).await?;
+            let records: Vec<_> = self.records(rows).await.into_iter().collect::<Result<_, _>>()?;
             found.extend(records.into_iter().filter(|(_, record)| filter.allows_record(record)));
             if last {
                 break;
@@ -93,16 +105,18 @@ impl<D: Driver> Shared<D> {
     }
 
     /// The records of rows that begin with an address. Those that are gone meanwhile are left out.
-    async fn records(&self, rows: Rows) -> Result<Vec<(Address, Record)>, StoreError> {
+    async fn records(&self, rows: Rows) -> Vec<Result<(Address, Record), StoreError>> {
         let mut records = Vec::with_capacity(rows.rows.len());
-        for columns in rows.rows {
-            let address = address_of(&columns)?;
-            let found = columns.get(3..).and_then(Row::of).ok_or_else(row::corrupt)?;
-            if let Some(record) = self.whole(found).await? {
-                records.push((address, record));
-            }
+        for columns in &rows.rows {
+            records.extend(self.found(columns).await.transpose());
         }
-        Ok(records)
+        records
+    }
+
+    async fn found(&self, columns: &[Value]) -> Result<Option<(Address, Record)>, StoreError> {
+        let address = address_of(columns)?;
+        let found = columns.get(3..).and_then(Row::of).ok_or_else(row::corrupt)?;
+        Ok(self.whole(found).await?.map(|record| (address, record)))
     }
 
     pub(super) async fn census(&self) -> Result<Census, StoreError> {

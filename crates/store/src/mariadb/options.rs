@@ -1,8 +1,8 @@
 //! How a store in MariaDB behaves.
 
-use std::{fmt, time::Duration};
+use std::{fmt, path::PathBuf, time::Duration};
 
-use mysql_async::Opts;
+use mysql_async::{Opts, OptsBuilder};
 use retrysafe_core::clock::Limits;
 
 use super::{OpenError, calls::CONFLICTS_MAX, driver::PoolSize};
@@ -59,14 +59,22 @@ pub struct MariaOptions {
 }
 
 impl MariaOptions {
-    /// The store in the database of `url`: `mysql://user:password@host:3306/database`.
+    /// The store in the database of `url`: `mysql://user:password@host:3306/database`. With `?require_ssl=true` connections are
+    /// encrypted and the server's certificate is checked, its name included, against the authorities that browsers trust; with
+    /// `?ssl_ca=FILE` against those in the file, in PEM, and no others.
     ///
     /// # Errors
     /// [`OpenError::Url`] where the text is no such URL, [`OpenError::NoDatabase`] where it names no database.
     pub fn new(url: &str) -> Result<Self, OpenError> {
         // The scheme is MySQL's in every client library; people write the other one as well.
         let url = url.strip_prefix("mariadb://").map(|rest| format!("mysql://{rest}")).unwrap_or(url.into());
-        let opts = Opts::from_url(&url).map_err(|error| OpenError::Url(error.to_string()))?;
+        let (url, authorities) = without_authorities(&url);
+        let mut opts = Opts::from_url(&url).map_err(|error| OpenError::Url(error.to_string()))?;
+        if let Some(file) = authorities {
+            let ssl = opts.ssl_opts().cloned().unwrap_or_default();
+            let ssl = ssl.with_root_certs(vec![file.into()]).with_disable_built_in_roots(true);
+            opts = OptsBuilder::from_opts(opts).ssl_opts(Some(ssl)).into();
+        }
         if opts.db_name().is_none_or(str::is_empty) {
             return Err(OpenError::NoDatabase);
         }
@@ -118,6 +126,21 @@ impl MariaOptions {
             seconds(self.idle_timeout),
         )
     }
+}
+
+/// Takes `ssl_ca`, which the driver knows only as an option, out of a URL.
+fn without_authorities(url: &str) -> (String, Option<PathBuf>) {
+    let Some((place, parameters)) = url.split_once('?') else { return (url.to_owned(), None) };
+    let mut authorities = None;
+    let mut theirs = Vec::new();
+    for parameter in parameters.split('&') {
+        match parameter.split_once('=') {
+            Some(("ssl_ca", file)) => authorities = Some(PathBuf::from(file)),
+            _ => theirs.push(parameter),
+        }
+    }
+    let url = if theirs.is_empty() { place.to_owned() } else { format!("{place}?{}", theirs.join("&")) };
+    (url, authorities)
 }
 
 /// Zero would mean "forever" to some of them and "not at all" to others.

@@ -3,12 +3,16 @@
 use std::{sync::Arc, time::Duration};
 
 use mysql_async::{Conn, Opts, OptsBuilder, prelude::Queryable};
-use retrysafe_testbed::mariadb::{Database, Throwaway};
+use retrysafe_testbed::{
+    Certificates,
+    mariadb::{Database, Throwaway},
+};
 
 use super::{MariaOptions, MariaStore};
 use crate::{
     Store, StoreError,
     conformance::{self, Place},
+    transactional::{OpenTransaction, Transactional},
 };
 
 mod concurrency;
@@ -123,6 +127,40 @@ async fn the_store_and_what_it_said_outlive_a_kill_of_the_server() {
     }
     let next = conformance::samples::claim(&store, &conformance::samples::address("next"), 99).await;
     assert!(kept.iter().all(|(_, record)| record.fence < next.fence), "a fence is never issued twice");
+}
+
+#[tokio::test]
+async fn a_connection_is_as_safe_as_its_address_says_or_there_is_none() {
+    let (certificates, stranger) = (Certificates::make(), Certificates::make());
+    let server = Throwaway::start_encrypted(&certificates);
+    let database = TestDatabase::with_tables(Database::on(&server.address())).await;
+    let (ca, other) = (certificates.authority(), stranger.authority());
+    let (ca, other) = (ca.display(), other.display());
+    // The certificate is for localhost and for no other name.
+    for (host, parameters, wanted) in [
+        ("localhost", String::new(), Some(false)),
+        ("localhost", format!("?ssl_ca={ca}"), Some(true)),
+        ("localhost", format!("?require_ssl=true&ssl_ca={ca}"), Some(true)),
+        ("127.0.0.1", format!("?require_ssl=true&ssl_ca={ca}"), None),
+        ("localhost", "?require_ssl=true&verify_ca=false".to_owned(), Some(true)),
+        ("localhost", "?require_ssl=true".to_owned(), None),
+        ("localhost", format!("?ssl_ca={other}"), None),
+        ("localhost", "?ssl_ca=/nowhere/ca.pem".to_owned(), None),
+    ] {
+        let url = database.0.url_at(&format!("mysql://root@{host}:{}", server.port())) + &parameters;
+        let opened = MariaStore::open(MariaOptions::new(&url).unwrap()).await;
+        let encrypted = match opened {
+            Ok(store) => {
+                // A handler's connection is as safe as the store's own.
+                let mut open = store.open().await.unwrap();
+                let cipher: Option<(String, String)> =
+                    open.handle().query_first("SHOW SESSION STATUS LIKE 'Ssl_cipher'").await.unwrap();
+                Some(!cipher.unwrap().1.is_empty())
+            }
+            Err(_) => None,
+        };
+        assert_eq!(encrypted, wanted, "{host} {parameters}");
+    }
 }
 
 #[tokio::test]

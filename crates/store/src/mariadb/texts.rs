@@ -68,6 +68,7 @@ pub(super) struct Texts {
     pub(super) body: Arc<str>,
     pub(super) remove: Arc<str>,
     pub(super) due: Arc<str>,
+    pub(super) reap: Arc<str>,
     pub(super) locate: Arc<str>,
     pub(super) end_resource: Arc<str>,
     pub(super) census: Arc<str>,
@@ -112,6 +113,11 @@ impl Texts {
                  WHERE state = ? AND due_ms <= ? ORDER BY due_ms LIMIT ?"
             )
             .into(),
+            // One commit for all of them. What somebody is changing is passed over, not waited for.
+            reap: "DELETE reaped FROM retrysafe_key AS reaped JOIN (\
+                   SELECT namespace, account, `key` FROM retrysafe_key WHERE state = 2 AND due_ms <= ? \
+                   ORDER BY due_ms LIMIT ? FOR UPDATE SKIP LOCKED) AS due USING (namespace, account, `key`)"
+                .into(),
             locate: "SELECT namespace, account, `key` FROM retrysafe_key WHERE status = ? AND namespace = ? LIMIT 1"
                 .into(),
             end_resource: "UPDATE retrysafe_key SET expires_ms = ? WHERE resource = ? AND namespace = ? \

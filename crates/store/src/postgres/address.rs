@@ -2,6 +2,8 @@
 //!
 //! A connection URL as every PostgreSQL client takes it, with three parameters of our own: `schema` (the schema of the
 //! tables), `statements` (`prepared`, `unnamed` behind a pooler in transaction mode, `simple`) and `pool` (connections).
+//! `sslmode` and `sslrootcert` mean what they mean to PostgreSQL's own clients, but that connections are plain where no `sslmode`
+//! is named, and that `verify-ca` and `verify-full` need an `sslrootcert`. They need the feature `postgres-tls`.
 //!
 //! ```
 //! use retrysafe_store::postgres::{Mode, StoreAddress};
@@ -14,8 +16,13 @@
 
 use std::{fmt, str::FromStr};
 
-use tokio_postgres::{Config, config::Host};
+use tokio_postgres::{
+    Config,
+    config::{Host, SslMode},
+};
 
+#[cfg(feature = "postgres-tls")]
+use super::tls;
 use super::{Mode, PoolOptions, Schema, TokioPostgres};
 use crate::sql::Failure;
 
@@ -28,6 +35,8 @@ pub struct StoreAddress {
     pub pool: PoolOptions,
     /// The schema of the tables.
     pub schema: Schema,
+    #[cfg(feature = "postgres-tls")]
+    checks: tls::Checks,
 }
 
 /// The address cannot be used. It is not repeated here: it may hold a password.
@@ -48,8 +57,14 @@ impl StoreAddress {
     /// A driver for it. Nothing is connected yet.
     ///
     /// # Errors
-    /// As [`TokioPostgres::new`].
+    /// As [`TokioPostgres::new`]; or the file that `sslrootcert` names holds no certificates.
     pub fn driver(&self) -> Result<TokioPostgres, Failure> {
+        #[cfg(feature = "postgres-tls")]
+        if self.config.get_ssl_mode() != SslMode::Disable {
+            let tls = tls::connector(&self.checks)
+                .map_err(|fault| Failure::new(crate::sql::FailureKind::Unreachable, fault))?;
+            return TokioPostgres::with_tls(self.config.clone(), self.pool, tls);
+        }
         TokioPostgres::new(self.config.clone(), self.pool)
     }
 }
@@ -62,6 +77,7 @@ impl FromStr for StoreAddress {
             return Err(AddressFault("it has to begin with postgres://".into()));
         }
         let (mut pool, mut schema) = (PoolOptions::default(), Schema::default());
+        let (mut sslmode, mut sslrootcert) = ("disable", None);
         let (place, parameters) = text.split_once('?').unwrap_or((text, ""));
         let mut theirs = Vec::new();
         for parameter in parameters.split('&').filter(|parameter| !parameter.is_empty()) {
@@ -75,16 +91,67 @@ impl FromStr for StoreAddress {
                     pool.size =
                         size.ok_or_else(|| AddressFault(format!("pool is a number from 1 to {POOL_MAX}")))?;
                 }
+                Some(("sslmode", word)) => sslmode = word,
+                Some(("sslrootcert", file)) => sslrootcert = Some(file),
                 _ => theirs.push(parameter),
             }
         }
         let url = if theirs.is_empty() { place.to_owned() } else { format!("{place}?{}", theirs.join("&")) };
-        let config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
+        let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
             let why =
                 std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
             AddressFault(why)
         })?;
-        Ok(Self { config, pool, schema })
+        let (mode, checks) = encryption(sslmode, sslrootcert)?;
+        config.ssl_mode(mode);
+        #[cfg(not(feature = "postgres-tls"))]
+        let () = checks;
+        Ok(Self {
+            config,
+            pool,
+            schema,
+            #[cfg(feature = "postgres-tls")]
+            checks,
+        })
+    }
+}
+
+#[cfg(feature = "postgres-tls")]
+fn encryption(sslmode: &str, sslrootcert: Option<&str>) -> Result<(SslMode, tls::Checks), AddressFault> {
+    let roots = || {
+        let file = sslrootcert.ok_or_else(|| {
+            AddressFault(format!(
+                "sslmode={sslmode} needs sslrootcert=FILE, the certificates of the authorities that may sign the server's"
+            ))
+        })?;
+        Ok::<_, AddressFault>(std::path::PathBuf::from(file))
+    };
+    let (mode, checks) = match sslmode {
+        "disable" => (SslMode::Disable, tls::Checks::None),
+        "prefer" => (SslMode::Prefer, tls::Checks::None),
+        "require" => (SslMode::Require, tls::Checks::None),
+        "verify-ca" => (SslMode::Require, tls::Checks::Authority(roots()?)),
+        "verify-full" => (SslMode::Require, tls::Checks::Name(roots()?)),
+        _ => {
+            let words = "sslmode is one of disable, prefer, require, verify-ca, verify-full";
+            return Err(AddressFault(words.into()));
+        }
+    };
+    // Somebody who names an authority means it to be asked.
+    if sslrootcert.is_some() && checks == tls::Checks::None {
+        return Err(AddressFault("sslrootcert is asked with sslmode=verify-ca or verify-full only".into()));
+    }
+    Ok((mode, checks))
+}
+
+#[cfg(not(feature = "postgres-tls"))]
+fn encryption(sslmode: &str, sslrootcert: Option<&str>) -> Result<(SslMode, ()), AddressFault> {
+    match (sslmode, sslrootcert) {
+        // Nothing was asked of it that a plain connection does not do.
+        ("disable" | "prefer", None) => Ok((SslMode::Disable, ())),
+        _ => {
+            Err(AddressFault("encrypted connections need the feature postgres-tls of retrysafe-store".into()))
+        }
     }
 }
 
@@ -149,6 +216,9 @@ mod tests {
             "postgres://u:hunter2@h/d?schema=A-b",
             "postgres://u:hunter2@h/d?no_such_parameter=1",
             "postgres://u:hunter2@h:port/d",
+            "postgres://u:hunter2@h/d?sslmode=yes",
+            "postgres://u:hunter2@h/d?sslmode=verify-full",
+            "postgres://u:hunter2@h/d?sslmode=require&sslrootcert=ca.pem",
         ] {
             let fault = text.parse::<StoreAddress>().map(|_| ()).unwrap_err();
             assert!(!fault.to_string().contains("hunter2"), "{fault}");

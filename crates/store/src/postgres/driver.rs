@@ -20,7 +20,11 @@ use std::{
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
 use futures_util::{TryStreamExt, future::join_all};
-use tokio_postgres::{Client, Config, NoTls, RowStream, error::Severity};
+use tokio_postgres::{
+    Client, Config, NoTls, RowStream, Socket,
+    error::Severity,
+    tls::{MakeTlsConnect, TlsConnect},
+};
 
 use super::wire;
 use crate::sql::{Connection, Driver, Failure, FailureKind, Ran, Rows, ServerCode, Statement, Value};
@@ -70,7 +74,21 @@ impl TokioPostgres {
     /// # Errors
     /// [`FailureKind::Unreachable`] for options that make no pool.
     pub fn new(config: Config, options: PoolOptions) -> Result<Self, Failure> {
-        let mut config = config;
+        Self::with_tls(config, options, NoTls)
+    }
+
+    /// The same with connections that `tls` encrypts, as the configuration's `ssl_mode` asks. Which certificates are trusted is
+    /// `tls`'s to say; a [`StoreAddress`](super::StoreAddress) makes one of `sslmode` and `sslrootcert`.
+    ///
+    /// # Errors
+    /// As [`TokioPostgres::new`].
+    pub fn with_tls<T>(mut config: Config, options: PoolOptions, tls: T) -> Result<Self, Failure>
+    where
+        T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
+        T::Stream: Send + Sync,
+        T::TlsConnect: Send + Sync,
+        <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+    {
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT_TIMEOUT);
         }
@@ -80,7 +98,7 @@ impl TokioPostgres {
         // A connection that is closed is noticed without asking; a server that is gone without a word is noticed by the
         // first statement, which the store sends again where that is safe.
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = Manager::from_config(config, NoTls, recycling);
+        let manager = Manager::from_config(config, tls, recycling);
         let pool = Pool::builder(manager)
             .max_size(options.size)
             .wait_timeout(Some(options.wait))

@@ -12,6 +12,7 @@ use crate::{
     Census, Due, Filter, StoreError,
     sql::{
         Driver, Statement, Value,
+        due::{Page, readable},
         row::{Row, address_values, corrupt, state_number},
     },
 };
@@ -30,8 +31,11 @@ impl<D: Driver> Inner<D> {
         now: Wall,
         limit: usize,
     ) -> Result<Vec<(Address, Record)>, StoreError> {
-        let values = vec![state_number(due.state()).into(), now.unix_ms().into(), bounded(limit).into()];
-        self.records(Statement::new(&self.texts.due, values), "looking for what is due").await
+        readable(limit, async |look| {
+            let values = vec![state_number(due.state()).into(), now.unix_ms().into(), bounded(look).into()];
+            self.page(Statement::new(&self.texts.due, values), "looking for what is due").await
+        })
+        .await
     }
 
     pub(super) async fn reap(&self, now: Wall, limit: usize) -> Result<usize, StoreError> {
@@ -116,20 +120,28 @@ impl<D: Driver> Inner<D> {
         })
     }
 
-    /// Rows of an address and a record.
     async fn records(
         &self,
         statement: Statement,
         doing: &'static str,
     ) -> Result<Vec<(Address, Record)>, StoreError> {
+        self.page(statement, doing).await?.found.into_iter().collect()
+    }
+
+    /// Rows of an address and a record.
+    async fn page(&self, statement: Statement, doing: &'static str) -> Result<Page, StoreError> {
         let rows = self.one(statement, doing, Does::Read).await?;
         let mut found = Vec::with_capacity(rows.rows.len());
         for columns in &rows.rows {
-            let [namespace, account, key, rest @ ..] = columns.as_slice() else { return Err(corrupt()) };
-            let row = Row::of(rest).ok_or_else(corrupt)?;
-            found.push((address(namespace, account, key)?, self.whole(row).await?));
+            found.push(self.found(columns).await);
         }
-        Ok(found)
+        Ok(Page { rows: rows.rows.len(), found })
+    }
+
+    async fn found(&self, columns: &[Value]) -> Result<(Address, Record), StoreError> {
+        let [namespace, account, key, rest @ ..] = columns else { return Err(corrupt()) };
+        let row = Row::of(rest).ok_or_else(corrupt)?;
+        Ok((address(namespace, account, key)?, self.whole(row).await?))
     }
 }
 

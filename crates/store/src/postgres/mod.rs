@@ -63,6 +63,8 @@ mod schema;
 mod settings;
 mod settle;
 mod texts;
+#[cfg(feature = "postgres-tls")]
+mod tls;
 mod transaction;
 mod upkeep;
 mod verbs;

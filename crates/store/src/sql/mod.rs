@@ -9,6 +9,7 @@
 
 pub(crate) mod clock;
 mod driver;
+pub(crate) mod due;
 pub(crate) mod effects;
 pub(crate) mod fault;
 pub(crate) mod row;

@@ -12,5 +12,6 @@ mod on_sqlx;
 mod pooler;
 mod samples;
 mod support;
+mod tls;
 mod transactions;
 mod upkeep;

@@ -7,7 +7,7 @@ use retrysafe_core::{
     time::Wall,
 };
 use retrysafe_store::{
-    ErrorKind, Store, Written,
+    Due, ErrorKind, Store, Written,
     postgres::{Mode, OpenError, PostgresOptions, PostgresStore, Schema, TokioPostgres, migrate},
 };
 use retrysafe_testbed::postgres::Database;
@@ -89,6 +89,25 @@ async fn t5_reaping_leaves_what_somebody_is_changing_and_takes_the_rest() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     panic!("{rest} of 5");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s20_records_that_cannot_be_read_keep_nobody_else_from_being_looked_after() {
+    let (database, store) = fresh();
+    let schema = database.psql("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'place_%'");
+    for n in 1..=20 {
+        let claim = Write { expect: Expect::Absent, next: held(n) };
+        assert!(matches!(store.write_if(&address(&format!("k{n}")), &claim).await.unwrap(), Written::Yes(_)));
+    }
+    // All but one, and that is the last in line.
+    database.psql(&format!(
+        "UPDATE {schema}.key SET data = 'ff'::bytea || substr(data, 2) WHERE key <> 'k20';
+         UPDATE {schema}.key SET due_ms = due_ms + 1 WHERE key = 'k20'"
+    ));
+    let due = store.due(Due::LeaseEnded, long_after(), 2).await.unwrap();
+    assert_eq!(due.iter().map(|(at, _)| at.key().as_str()).collect::<Vec<_>>(), ["k20"]);
+    // Whoever asks for one is told.
+    assert_eq!(store.load(&address("k1")).await.unwrap_err().kind(), ErrorKind::UnknownVersion);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -261,6 +261,64 @@ async fn t4_the_reaper_never_sees_what_is_not_completed() {
 }
 
 #[tokio::test]
+async fn t4_t5_a_batch_takes_what_is_past_its_threshold_and_leaves_what_somebody_is_changing() {
+    let database = TestDatabase::make().await;
+    let store = database.store().await;
+    for n in 1..=30 {
+        let at = address(&format!("k{n}"));
+        let mine = claim(&store, &at, n).await;
+        apply(&store, &at, holder(&mine), &done(&mine)).await;
+    }
+    claim(&store, &address("in flight"), 99).await;
+    let far = at(1_000_000_000);
+    assert_eq!(store.reap_batch(at(0), 100).await.unwrap(), Some(0), "none is past it");
+    let mut other = database.session().await;
+    other.query_drop("START TRANSACTION").await.unwrap();
+    other
+        .query_drop(
+            "UPDATE retrysafe_key SET expires_ms = 1 WHERE `key` = 'k7' AND namespace = 'tests' LIMIT 1",
+        )
+        .await
+        .unwrap();
+    let locked: i64 =
+        other.query_first("SELECT COUNT(*) FROM retrysafe_key WHERE expires_ms = 1").await.unwrap().unwrap();
+    let mut batches = Vec::new();
+    loop {
+        // It stands behind nobody.
+        let batch = tokio::time::timeout(Duration::from_secs(2), store.reap_batch(far, 10)).await;
+        match batch.expect("no waiting").unwrap() {
+            Some(0) => break,
+            batch => batches.extend(batch),
+        }
+    }
+    assert_eq!(batches.iter().sum::<usize>(), 30 - usize::try_from(locked).unwrap());
+    assert!(batches.iter().all(|batch| *batch <= 10), "{batches:?}");
+    other.query_drop("ROLLBACK").await.unwrap();
+    assert_eq!(store.reap_batch(far, 10).await.unwrap(), Some(usize::try_from(locked).unwrap()));
+    assert_eq!(store.due(crate::Due::LeaseEnded, far, 10).await.unwrap().len(), 1, "in flight stays");
+}
+
+#[tokio::test]
+async fn s20_records_that_cannot_be_read_keep_nobody_else_from_being_looked_after() {
+    let database = TestDatabase::make().await;
+    let store = database.store().await;
+    for n in 1..=20 {
+        claim(&store, &address(&format!("k{n}")), n).await;
+    }
+    // All but one, and that is the last in line.
+    let mut session = database.session().await;
+    session
+        .query_drop("UPDATE retrysafe_key SET data = CONCAT(x'ff', SUBSTR(data, 2)) WHERE `key` <> 'k20'")
+        .await
+        .unwrap();
+    session.query_drop("UPDATE retrysafe_key SET due_ms = due_ms + 1 WHERE `key` = 'k20'").await.unwrap();
+    let due = store.due(crate::Due::LeaseEnded, at(1_000_000_000), 2).await.unwrap();
+    assert_eq!(due.iter().map(|(at, _)| at.key().as_str()).collect::<Vec<_>>(), ["k20"]);
+    let error = store.load(&address("k1")).await.unwrap_err();
+    assert_eq!(error.kind(), crate::ErrorKind::UnknownVersion);
+}
+
+#[tokio::test]
 async fn r10_a_claim_on_a_record_that_was_released_in_between_is_made_again() {
     let database = TestDatabase::make().await;
     let store = database.store().await;
