@@ -4,6 +4,7 @@
 
 mod check;
 mod database;
+mod docs;
 mod doctor;
 mod failure;
 mod logs;
@@ -43,6 +44,7 @@ enum Command {
     Serve(Box<serve::ServeArgs>),
     Check(check::CheckArgs),
     Migrate(migrate::MigrateArgs),
+    Docs(docs::DocsArgs),
     Doctor(doctor::DoctorArgs),
     Shop(shop::ShopArgs),
     Simulate(simulate::SimulateArgs),
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => failure::exit(serve::run(&args)),
         Command::Check(args) => check::run(&args),
         Command::Migrate(args) => failure::exit(migrate::run(&args)),
+        Command::Docs(args) => docs::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Shop(args) => failure::exit(shop::run(&args)),
         Command::Simulate(args) => failure::exit(simulate::run(&args)),

@@ -2,61 +2,20 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test's helpers may fail loudly too
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::Read;
+use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Command, ExitStatus, Output};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A process that is not ready, or not gone, after this has hung.
-const GIVE_UP: Duration = Duration::from_secs(30);
+mod support;
 
-fn retrysafe(folder: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_retrysafe"));
-    command.current_dir(folder).args(args).env("RETRYSAFE_LOG", "warn");
-    command
-}
-
-/// A serving process, killed when dropped.
-struct Serving {
-    child: Child,
-    addresses: Value,
-}
+use support::serving::{GIVE_UP, Serving, exchange, retrysafe};
 
 impl Serving {
-    fn start(folder: &Path, args: &[&str]) -> Self {
-        let ready = folder.join("ready.json");
-        let _ = std::fs::remove_file(&ready);
-        let common =
-            ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--ready-file", "ready.json"];
-        let mut child = retrysafe(folder, &[&common, args].concat())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let started = Instant::now();
-        let addresses = loop {
-            if let Ok(text) = std::fs::read_to_string(&ready) {
-                break serde_json::from_str(&text).unwrap();
-            }
-            if let Some(status) = child.try_wait().unwrap() {
-                let mut said = String::new();
-                child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-                panic!("ended at the start: {status}\n{said}");
-            }
-            assert!(started.elapsed() < GIVE_UP, "never ready");
-            std::thread::sleep(Duration::from_millis(10));
-        };
-        Self { child, addresses }
-    }
-
-    fn address(&self, name: &str) -> &str {
-        self.addresses[name].as_str().unwrap()
-    }
-
     fn order(&self, key: &str) -> String {
         let body = r#"{"amount":700}"#;
         let head = format!(
@@ -97,21 +56,6 @@ impl Serving {
         self.child.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
         (status, printed)
     }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn exchange(address: &str, request: &str) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
 }
 
 fn body(answer: &str) -> &str {

@@ -1,4 +1,8 @@
-//! The binary as a process that comes to its end by itself.
+//! The binary as a process that comes to its end by itself, and as one that serves.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+pub(crate) mod serving;
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -85,6 +85,7 @@ pub(super) const CLIENT: &[&str] = &[
     "retry_statuses",
     "drop_stored_statuses",
     "deadline_header",
+    "quota",
 ];
 
 /// Every table by the name that the reference page gives it, with its fields.

@@ -436,4 +436,15 @@ pub struct ClientPolicy {
     pub drop_stored_statuses: bool,
     /// Name of the relative deadline header, if any: milliseconds left.
     pub deadline_header: Option<String>,
+    /// What the API's quota counts; `None`: the contract does not say.
+    pub quota: Option<Quota>,
+}
+
+/// Whether retries count against a quota (SPEC 8).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Quota {
+    /// Every request that arrives, retries and replays too.
+    Attempts,
+    /// Operations: what carries a key that was counted already is not counted again.
+    Operations,
 }

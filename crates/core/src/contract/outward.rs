@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     fields,
-    model::{Answers, ClientPolicy, OwnHeader},
+    model::{Answers, ClientPolicy, OwnHeader, Quota},
     section::{Item, Section, nearest},
     values::{self, show},
 };
@@ -122,6 +122,7 @@ pub(super) fn client(root: &Section<'_>) -> ClientPolicy {
         retry_statuses: vec![429, 502, 503, 504],
         drop_stored_statuses: false,
         deadline_header: None,
+        quota: None,
     };
     let Some(section) = root.get("client").and_then(|item| item.section(fields::CLIENT)) else {
         return client;
@@ -134,6 +135,8 @@ pub(super) fn client(root: &Section<'_>) -> ClientPolicy {
     client.retry_statuses = section.statuses("retry_statuses", client.retry_statuses);
     client.drop_stored_statuses = section.flag("drop_stored_statuses", client.drop_stored_statuses);
     client.deadline_header = section.text("deadline_header", values::header);
+    let counted = [("attempts", Quota::Attempts), ("operations", Quota::Operations)];
+    client.quota = section.get("quota").and_then(|item| item.word(&counted));
     if client.base > client.cap {
         let (base, cap) = (show(client.base), show(client.cap));
         let message = format!("the first delay ({base}) is above the longest one ({cap})");
