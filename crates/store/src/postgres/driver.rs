@@ -137,7 +137,7 @@ impl Driver for TokioPostgres {
             },
             other => unreachable(other),
         })?;
-        Ok(Pooled { handle: Handle(object), mode: self.mode })
+        Ok(Pooled { handle: Handle(object), mode: self.mode, ended: false })
     }
 }
 
@@ -150,6 +150,8 @@ fn unreachable(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Failure {
 pub struct Pooled {
     handle: Handle,
     mode: Mode,
+    /// The last thing that was sent ended a transaction, and the server has said so.
+    ended: bool,
 }
 
 /// What a handler runs its statements on: everything that a shared [`Client`] can do, by [`Deref`].
@@ -190,10 +192,12 @@ impl Connection for Pooled {
 
     async fn run(&mut self, statements: &[Statement]) -> Ran {
         let client: &Client = &self.handle;
+        // Until the answer is here: this future may be dropped half way.
+        self.ended = false;
         if client.is_closed() {
             return Ran { done: Vec::new(), failure: Some(unreachable("the connection is closed")) };
         }
-        match self.mode {
+        let ran = match self.mode {
             Mode::Prepared => self.prepared(statements).await,
             Mode::Unnamed => {
                 let runs = statements.iter().map(|statement| async move {
@@ -203,19 +207,25 @@ impl Connection for Pooled {
                 in_order(join_all(runs).await)
             }
             Mode::Simple => wire::simple(client, statements).await,
-        }
+        };
+        self.ended = ran.failure.is_none() && statements.last().is_some_and(Statement::ends_transaction);
+        ran
     }
 
     async fn script(&mut self, text: &str) -> Result<(), Failure> {
+        self.ended = false;
         self.handle.batch_execute(text).await.map_err(failure)
     }
 
     fn handle(&mut self) -> &mut Handle {
+        self.ended = false;
         &mut self.handle
     }
 
     fn abandon(&mut self) {
-        if self.handle.is_closed() {
+        // After a commit there is nothing to roll back: the statement would cost as much as one of the handler's, and a
+        // warning in the server's log.
+        if self.ended || self.handle.is_closed() {
             return;
         }
         // Sent at the first poll, in front of whatever the next user of the connection sends; nobody waits for the answer.

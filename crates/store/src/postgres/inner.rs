@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use retrysafe_core::time::Wall;
 
-use super::{LAYOUT, OpenError, PostgresOptions, fault::Does, schema, texts::Texts};
+use super::{LAYOUT, OpenError, PostgresOptions, fault::Does, finished::Finished, schema, texts::Texts};
 use crate::{
     ErrorKind, StoreError,
     meters::Calls,
@@ -18,6 +18,7 @@ pub(super) struct Inner<D: Driver> {
     pub(super) clock: DatabaseClock,
     /// Lock ids of addresses are made with it.
     pub(super) lock_secret: Box<[u8]>,
+    pub(super) finished: Finished,
     pub(super) meters: Calls,
 }
 
@@ -42,6 +43,7 @@ impl<D: Driver> Inner<D> {
         let inner = Self {
             lock_secret: secret.to_vec().into(),
             clock: DatabaseClock::new(options.clock_limits),
+            finished: Finished::new(),
             meters: Calls::new(),
             driver,
             texts,

@@ -53,6 +53,7 @@ mod driver;
 mod effects;
 mod fault;
 mod find;
+mod finished;
 mod inner;
 #[cfg(any(feature = "postgres", feature = "sqlx"))]
 mod literals;

@@ -152,8 +152,6 @@ impl Connection for SqlxConnection {
 
     async fn run(&mut self, statements: &[Statement]) -> Ran {
         let begins = |statement: &Statement| statement.text.starts_with("BEGIN");
-        let ends =
-            |statement: &Statement| statement.text.starts_with("COMMIT") || &*statement.text == "ROLLBACK";
         self.state.open |= statements.iter().any(begins);
         self.state.running = true;
         let size: usize = arguments(statements).map(Bytes::len).sum();
@@ -165,7 +163,7 @@ impl Connection for SqlxConnection {
         let ran = if as_text { self.joined(statements).await } else { self.one_by_one(statements).await };
         self.state.running = false;
         self.state.failed = ran.failure.is_some();
-        if ran.failure.is_none() && statements.last().is_some_and(ends) {
+        if ran.failure.is_none() && statements.last().is_some_and(Statement::ends_transaction) {
             self.state.open = false;
         }
         ran

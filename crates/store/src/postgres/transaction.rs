@@ -65,7 +65,11 @@ impl<D: Driver> Transactional for PostgresStore<D> {
     type Open = PostgresTransaction<D>;
 
     async fn begin(&self, address: &Address, opening: &Write) -> Result<Begun<Self::Open>, StoreError> {
-        let hold = Hold { lock: self.inner.lock_of(address), mark: random(BEGINNING)? };
+        let lock = self.inner.lock_of(address);
+        if let Some(present) = self.inner.likely_present(address, lock, opening).await? {
+            return Ok(Begun::Seen(Some(present)));
+        }
+        let hold = Hold { lock, mark: random(BEGINNING)? };
         let (mut connection, done) =
             self.inner.begin_with(&self.inner.texts.begin, hold, Some(address)).await?;
         let (held, present) = match opened(&done) {
@@ -84,7 +88,11 @@ impl<D: Driver> Transactional for PostgresStore<D> {
         connection.abandon();
         drop(connection);
         match (record?, present) {
-            (Some(_), Some(row)) if !expected => Ok(Begun::Seen(Some(self.inner.whole(row).await?))),
+            (Some(_), Some(row)) if !expected => {
+                let present = self.inner.whole(row).await?;
+                self.inner.note(lock, &present);
+                Ok(Begun::Seen(Some(present)))
+            }
             (None, _) if !expected => Ok(Begun::Seen(None)),
             _ => Ok(Begun::Locked),
         }
@@ -140,7 +148,10 @@ impl<D: Driver> OpenTransaction for PostgresTransaction<D> {
         match failure {
             // The write was applied in the transaction that was begun, so the COMMIT right behind it was no rollback.
             None => match done.get(1).and_then(|rows| rows.only(0)).and_then(Value::int) {
-                Some(fence) => Ok(Committed::Yes(Fence::from_u64(fence.cast_unsigned()))),
+                Some(fence) => {
+                    self.inner.note(self.hold.lock, &write.next);
+                    Ok(Committed::Yes(Fence::from_u64(fence.cast_unsigned())))
+                }
                 None => self.settle(address, write).await,
             },
             Some(failure) => match failure.kind {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use retrysafe_core::{
     address::Address,
     ids::Fence,
-    record::{Expect, Record, RemoveIf, Write},
+    record::{Expect, Record, RemoveIf, State, Write},
 };
 
 use super::{
@@ -51,12 +51,49 @@ impl<D: Driver> Inner<D> {
         rows.only(0).and_then(Value::as_bytes).cloned().ok_or_else(corrupt)
     }
 
+    /// The record at `address`, where it is likely that a finished one is there ([`Finished`](super::finished::Finished)) and
+    /// `write` could not apply beside any. `None`: nothing is known, and the write has to be tried.
+    pub(super) async fn likely_present(
+        &self,
+        address: &Address,
+        lock: i64,
+        write: &Write,
+    ) -> Result<Option<Record>, StoreError> {
+        if write.expect != Expect::Absent || !self.finished.is_likely(lock) {
+            return Ok(None);
+        }
+        let present = self.load(address).await?;
+        if present.is_none() {
+            self.finished.forget(lock);
+        }
+        Ok(present)
+    }
+
+    /// What was seen, for the next claim of it.
+    pub(super) fn note(&self, lock: i64, record: &Record) {
+        if matches!(record.state, State::Completed { .. }) {
+            self.finished.note(lock);
+        }
+    }
+
     pub(super) async fn write_if(&self, address: &Address, write: &Write) -> Result<Written, StoreError> {
+        let lock = self.lock_of(address);
+        if let Some(present) = self.likely_present(address, lock, write).await? {
+            return Ok(match is_own_write(write, &present) {
+                Some(fence) => Written::Yes(fence),
+                None => Written::No(Some(present)),
+            });
+        }
         let statement = self.write(address, write)?;
         let mut tries = 0;
         loop {
             let rows = self.one_again(&statement, WRITING).await?;
             if let Some(written) = self.judge(write, &rows).await? {
+                match &written {
+                    Written::Yes(_) => self.note(lock, &write.next),
+                    Written::No(Some(present)) => self.note(lock, present),
+                    Written::No(None) => {}
+                }
                 return Ok(written);
             }
             // The snapshot of the statement was older than what it met. Seen from now on, it is what is there.

@@ -98,6 +98,12 @@ impl Statement {
     pub fn plain(text: &Arc<str>) -> Self {
         Self { text: Arc::clone(text), values: Vec::new() }
     }
+
+    /// Whether a store ends a transaction with it. (`ROLLBACK TO` does not.)
+    #[must_use]
+    pub(crate) fn ends_transaction(&self) -> bool {
+        matches!(&*self.text, "COMMIT" | "ROLLBACK")
+    }
 }
 
 /// What one statement gave.

@@ -11,6 +11,7 @@ mod lost;
 mod on_sqlx;
 mod pooler;
 mod samples;
+mod sparing;
 mod support;
 mod tls;
 mod transactions;
