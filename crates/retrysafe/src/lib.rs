@@ -58,8 +58,6 @@ pub use retrysafe_server::{
     KeyFileFault, NoAnswer, NoUpstreamAnswer, Peer, Place, Refuse, Reply, Retrysafe, RetrysafeService,
     TimeLeft, Tx, fingerprint_keys_in,
 };
-#[cfg(feature = "postgres")]
-pub use retrysafe_store::postgres;
 #[cfg(feature = "sqlite")]
 pub use retrysafe_store::sqlite::{SqliteConnection, SqliteOptions, SqliteStore, SqliteTx};
 pub use retrysafe_store::{
@@ -67,6 +65,8 @@ pub use retrysafe_store::{
     memory::MemoryStore,
     transactional::{OpenTransaction, Transactional},
 };
+#[cfg(feature = "postgres")]
+pub use retrysafe_store::{postgres, sql};
 
 /// The program of the README compiles.
 #[cfg(all(doctest, feature = "axum", feature = "sqlite"))]

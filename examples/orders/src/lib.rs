@@ -1,9 +1,11 @@
-//! The order API of the tutorial (`POST /orders`), on one SQLite file.
+//! The order API of the tutorial (`POST /orders`), on one SQLite file; [`postgres`] is the same for several processes.
 //!
 //! Read [`order`]: it writes rows, and says for each end what became of the order. Which of these answers are replayed,
 //! and for how long, stands in `retrysafe.toml`.
 
 #![forbid(unsafe_code)]
+
+pub mod postgres;
 
 use std::{path::Path, sync::Arc};
 
@@ -98,21 +100,39 @@ async fn create(State(shop): State<Shop>, keyed: Keyed<NewOrder>) -> Answer {
 
 /// Runs on the store's writer thread, in the transaction that holds the claim.
 fn order(tx: &SqliteTx<'_>, order: NewOrder) -> Result<Reply, Refuse> {
+    let account = tx.address().account().as_str();
+    let open = tx.query_row("SELECT count(*) FROM orders WHERE account = ?1", [account], |row| row.get(0))?;
+    may_order(&order, open)?;
+    let (stock, counting) =
+        tx.query_row("SELECT stock, counting FROM item WHERE name = ?1", [&order.item], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })?;
+    let left = left_after(&order, stock, counting)?;
+    tx.execute("UPDATE item SET stock = ?1 WHERE name = ?2", (left, &order.item))?;
+    tx.execute(
+        "INSERT INTO orders (account, item, amount) VALUES (?1, ?2, ?3)",
+        (account, &order.item, order.amount),
+    )?;
+    // For the watcher that looks for what happened twice.
+    tx.effect("order")?;
+    Ok(taken(tx.last_insert_rowid(), &order))
+}
+
+/// Whether this account may order that, before anybody looks at the stock.
+fn may_order(order: &NewOrder, open: i64) -> Result<(), Refuse> {
     // The same request is refused the same way every time: 422, kept for the window.
     if order.amount <= 0 {
         return Err(Refuse::store(422, "the amount must be positive"));
     }
-    let account = tx.address().account().as_str();
-    let open: i64 =
-        tx.query_row("SELECT count(*) FROM orders WHERE account = ?1", [account], |row| row.get(0))?;
     // Passes by itself: 429, not kept, so the same key runs later.
     if open >= OPEN_ORDERS_MAX {
         return Err(Refuse::store(429, "too many open orders; come later"));
     }
-    let (stock, counting): (i64, bool) =
-        tx.query_row("SELECT stock, counting FROM item WHERE name = ?1", [&order.item], |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })?;
+    Ok(())
+}
+
+/// What is left of the item when the order is taken.
+fn left_after(order: &NewOrder, stock: i64, counting: bool) -> Result<i64, Refuse> {
     // Nobody knows yet: 503, not kept.
     if counting {
         return Err(Refuse::store(503, "the stock is being counted"));
@@ -122,17 +142,13 @@ fn order(tx: &SqliteTx<'_>, order: NewOrder) -> Result<Reply, Refuse> {
     if left < 0 {
         return Err(Refuse::store(409, "not enough of it left"));
     }
-    tx.execute("UPDATE item SET stock = ?1 WHERE name = ?2", (left, &order.item))?;
-    tx.execute(
-        "INSERT INTO orders (account, item, amount) VALUES (?1, ?2, ?3)",
-        (account, &order.item, order.amount),
-    )?;
-    // For the watcher that looks for what happened twice.
-    tx.effect("order")?;
-    let id = tx.last_insert_rowid();
+    Ok(left)
+}
+
+fn taken(id: i64, order: &NewOrder) -> Reply {
     if order.receipt {
         // The order is taken, and something after it failed: 500, and it is a reply, so it is kept and never run again.
-        return Ok(Reply::json(500, &serde_json::json!({ "id": id, "receipt": "could not be printed" })));
+        return Reply::json(500, &serde_json::json!({ "id": id, "receipt": "could not be printed" }));
     }
-    Ok(Reply::json(201, &serde_json::json!({ "id": id, "item": order.item, "amount": order.amount })))
+    Reply::json(201, &serde_json::json!({ "id": id, "item": order.item, "amount": order.amount }))
 }
