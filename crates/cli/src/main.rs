@@ -7,6 +7,7 @@ mod database;
 mod docs;
 mod doctor;
 mod failure;
+mod lint;
 mod logs;
 mod migrate;
 mod ready;
@@ -43,6 +44,7 @@ struct Cli {
 enum Command {
     Serve(Box<serve::ServeArgs>),
     Check(check::CheckArgs),
+    Lint(lint::LintArgs),
     Migrate(migrate::MigrateArgs),
     Docs(docs::DocsArgs),
     Doctor(doctor::DoctorArgs),
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Serve(args) => failure::exit(serve::run(&args)),
         Command::Check(args) => check::run(&args),
+        Command::Lint(args) => lint::run(&args),
         Command::Migrate(args) => failure::exit(migrate::run(&args)),
         Command::Docs(args) => docs::run(&args),
         Command::Doctor(args) => doctor::run(&args),

@@ -1,6 +1,10 @@
 //! The binary as a process that comes to its end by itself, and as one that serves.
 
-#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(
+    dead_code,
+    clippy::panic,
+    reason = "each test binary uses its part; a helper that fails fails its test"
+)]
 
 pub(crate) mod serving;
 
