@@ -40,7 +40,7 @@ use crate::{
     clock::{Clock, SystemClock, TimeKeeper},
     is_own_write,
 };
-use shard::{Shard, Slot, weight};
+use shard::{Hash, Shard, Slot, weight};
 
 mod shard;
 
@@ -115,11 +115,11 @@ impl MemoryStore {
     }
 
     /// The shard of `address`, locked, and the hash to find it by.
-    fn shard(&self, address: &Address) -> (MutexGuard<'_, Shard>, u64) {
+    fn shard(&self, address: &Address) -> (MutexGuard<'_, Shard>, Hash) {
         let hash = self.hasher.hash_one(address);
-        // The tables in a shard use the upper and the lower bits, so the shard is chosen by some from the middle.
+        // The tables in a shard use the lower half, so the shard is chosen by the upper one.
         let at = (hash >> 32) as usize % SHARDS;
-        (lock(&self.shards[at]), hash)
+        (lock(&self.shards[at]), Hash::of_address(hash))
     }
 
     fn each_shard(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {

@@ -26,9 +26,21 @@ const COPIED_BODY_BYTES: usize = 16 * 1024;
 pub(super) type Slot = u32;
 
 pub(super) struct Entry {
-    hash: u64,
+    hash: Hash,
     pub(super) address: Address,
     pub(super) record: Record,
+}
+
+/// What a table is asked by. Half of a whole hash is plenty within one shard.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Hash(u32);
+
+/// A record in a table, with its hash: a table that grows would otherwise read every record, and most of them have left
+/// the caches long ago.
+#[derive(Clone, Copy)]
+struct Place {
+    hash: Hash,
+    slot: Slot,
 }
 
 #[derive(Default)]
@@ -36,8 +48,8 @@ pub(super) struct Shard {
     /// Boxed, so that growing moves pointers and leaves no room for records that never come.
     entries: Vec<Option<Box<Entry>>>,
     free: Vec<Slot>,
-    by_address: HashTable<Slot>,
-    by_status: HashTable<Slot>,
+    by_address: HashTable<Place>,
+    by_status: HashTable<Place>,
     by_resource: BTreeSet<(Namespace, Account, Box<str>, Slot)>,
     leases: BTreeSet<(Wall, Slot)>,
     reaps: BTreeSet<(Wall, Slot)>,
@@ -46,13 +58,15 @@ pub(super) struct Shard {
 
 impl Shard {
     /// `hash` is that of `address`, made once for all shards.
-    pub(super) fn find(&self, hash: u64, address: &Address) -> Option<Slot> {
-        self.by_address.find(hash, |slot| self.get(*slot).address == *address).copied()
+    pub(super) fn find(&self, hash: Hash, address: &Address) -> Option<Slot> {
+        let here = |place: &Place| place.hash == hash && self.get(place.slot).address == *address;
+        self.by_address.find(hash.spread(), here).map(|place| place.slot)
     }
 
     pub(super) fn locate(&self, status: StatusId) -> Option<&Entry> {
-        let slot = self.by_status.find(spread(status), |slot| self.get(*slot).record.status_id == status)?;
-        Some(self.get(*slot))
+        let hash = Hash::of_status(status);
+        let here = |place: &Place| place.hash == hash && self.get(place.slot).record.status_id == status;
+        self.by_status.find(hash.spread(), here).map(|place| self.get(place.slot))
     }
 
     /// What is in `slot`, which is taken.
@@ -93,7 +107,7 @@ impl Shard {
     }
 
     /// Adds a record at a free address.
-    pub(super) fn insert(&mut self, hash: u64, address: &Address, record: Record) {
+    pub(super) fn insert(&mut self, hash: Hash, address: &Address, record: Record) {
         let record = compact(record);
         let slot = self.free.pop().unwrap_or_else(|| {
             self.entries.push(None);
@@ -103,8 +117,7 @@ impl Shard {
         self.index(slot, address, &record);
         self.index_status(slot, record.status_id);
         self.entries[slot as usize] = Some(Box::new(Entry { hash, address: address.clone(), record }));
-        let entries = &self.entries;
-        self.by_address.insert_unique(hash, slot, |slot| hash_of(entries, *slot));
+        self.by_address.insert_unique(hash.spread(), Place { hash, slot }, Place::spread);
     }
 
     /// Puts `record` in the place of what is there.
@@ -126,7 +139,7 @@ impl Shard {
         let Some(entry) = self.entries[slot as usize].take() else { return };
         self.unindex(slot, &entry);
         self.unindex_status(slot, entry.record.status_id);
-        if let Ok(found) = self.by_address.find_entry(entry.hash, |other| *other == slot) {
+        if let Ok(found) = self.by_address.find_entry(entry.hash.spread(), |place| place.slot == slot) {
             found.remove();
         }
         self.free.push(slot);
@@ -165,16 +178,13 @@ impl Shard {
     }
 
     fn index_status(&mut self, slot: Slot, status: StatusId) {
-        let entries = &self.entries;
-        let rehash = |slot: &Slot| match &entries[*slot as usize] {
-            Some(entry) => spread(entry.record.status_id),
-            None => 0,
-        };
-        self.by_status.insert_unique(spread(status), slot, rehash);
+        let hash = Hash::of_status(status);
+        self.by_status.insert_unique(hash.spread(), Place { hash, slot }, Place::spread);
     }
 
     fn unindex_status(&mut self, slot: Slot, status: StatusId) {
-        if let Ok(found) = self.by_status.find_entry(spread(status), |other| *other == slot) {
+        let hash = Hash::of_status(status);
+        if let Ok(found) = self.by_status.find_entry(hash.spread(), |place| place.slot == slot) {
             found.remove();
         }
     }
@@ -188,15 +198,26 @@ impl Shard {
     }
 }
 
-/// For the tables when they grow.
-fn hash_of(entries: &[Option<Box<Entry>>], slot: Slot) -> u64 {
-    entries[slot as usize].as_ref().map_or(0, |entry| entry.hash)
+impl Hash {
+    pub(super) fn of_address(hash: u64) -> Self {
+        Self(hash as u32)
+    }
+
+    /// A status id is random bits, drawn here and not by a caller: it needs no hashing, only cutting.
+    fn of_status(status: StatusId) -> Self {
+        Self(status.as_u128() as u32)
+    }
+
+    /// Over the width that the tables look at: they take bits from both ends (Knuth's multiplicative hashing).
+    fn spread(self) -> u64 {
+        u64::from(self.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
 }
 
-/// A status id is random bits, drawn here and not by a caller: it needs no hashing, only folding.
-fn spread(status: StatusId) -> u64 {
-    let bits = status.as_u128();
-    (bits ^ (bits >> 64)) as u64
+impl Place {
+    fn spread(&self) -> u64 {
+        self.hash.spread()
+    }
 }
 
 fn resource_entry(
