@@ -15,7 +15,10 @@ use retrysafe_core::{
     address::Account,
     contract::{JwtKey, JwtScope, Scope},
 };
-use sha2::{Digest, Sha256};
+
+use api_key::ApiKeys;
+
+mod api_key;
 
 /// Claims of a token. Only strings and numbers can name an account.
 type Claims = HashMap<String, serde_json::Value>;
@@ -76,7 +79,7 @@ pub(crate) struct AccountSource {
 enum How {
     Jwt(Box<JwtVerifier>),
     TrustedHeader { header: HeaderName, peers: Vec<ipnet::IpNet> },
-    ApiKey { header: HeaderName, scheme: Option<String> },
+    ApiKey { header: HeaderName, scheme: Option<String>, keys: ApiKeys },
     Application,
     Anonymous,
 }
@@ -89,12 +92,13 @@ impl AccountSource {
                 How::TrustedHeader { header: header_name(header)?, peers: peers.clone() }
             }
             Scope::ApiKey { header, scheme } => {
-                How::ApiKey { header: header_name(header)?, scheme: scheme.clone() }
+                How::ApiKey { header: header_name(header)?, scheme: scheme.clone(), keys: ApiKeys::new() }
             }
             Scope::Application => How::Application,
             Scope::Anonymous => How::Anonymous,
         };
-        Ok(Self { how, selecting: selecting.iter().map(|name| header_name(name)).collect::<Result<_, _>>()? })
+        let selecting = selecting.iter().map(|name| header_name(name)).collect::<Result<_, _>>()?;
+        Ok(Self { how, selecting })
     }
 
     /// The account of the request, or the fact that it has none.
@@ -110,15 +114,16 @@ impl AccountSource {
                 }
                 vec!["header".into(), only_line(&parts.headers, header)?.into()]
             }
-            How::ApiKey { header, scheme } => {
+            How::ApiKey { header, scheme, keys } => {
                 let line = only_line(&parts.headers, header)?;
                 let secret = match scheme {
                     Some(scheme) => after_scheme(line, scheme)?,
                     None => line,
                 };
-                let digest =
-                    Sha256::new_with_prefix("retrysafe account v1\0").chain_update(secret).finalize();
-                vec!["key".into(), hex(&digest).into()]
+                if self.selecting.is_empty() {
+                    return keys.account(secret);
+                }
+                api_key::parts(secret).map(Cow::from).into()
             }
             How::Application => {
                 let Application(account) = parts.extensions.get::<Application>().ok_or(NoScope)?;
@@ -315,14 +320,4 @@ fn after_scheme<'a>(line: &'a str, scheme: &str) -> Result<&'a str, NoScope> {
 
 pub(crate) fn header_name(name: &str) -> Result<HeaderName, ScopeFault> {
     HeaderName::from_bytes(name.as_bytes()).map_err(|_| ScopeFault::Header(name.to_owned()))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        text.push(char::from(DIGITS[usize::from(byte & 0x0f)]));
-    }
-    text
 }
