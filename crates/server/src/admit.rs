@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response, StatusCode, header, request::Parts};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, header, request::Parts};
 use http_body::Body as HttpBody;
 use retrysafe_core::{
     address::{Account, Address, Key},
@@ -45,13 +45,14 @@ pub(crate) enum Admitted {
 }
 
 impl Guard {
-    /// Sorts a request. `path` is the original one, whatever nested routers left in the request (protocol 3).
-    pub(crate) async fn admit<B>(&self, request: Request<B>, path: &str, query: Option<&str>) -> Admitted
+    /// Sorts a request. `uri` is the original one, whatever nested routers left in the request (protocol 3).
+    pub(crate) async fn admit<B>(&self, request: Request<B>, uri: Uri) -> Admitted
     where
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
         let contract = &self.engine.contract;
+        let path = uri.path();
         let (endpoint, params) = match contract.find(request.method().as_str(), path) {
             Lookup::Endpoint(endpoint, params) => (endpoint, params),
             Lookup::SafeMethod => {
@@ -72,7 +73,8 @@ impl Guard {
             }
         };
         let Some(plan) = self.plans.get(&endpoint.name).map(Arc::clone) else { return pass(request) };
-        match self.admit_listed(plan, &params, request, path, query).await {
+        let resource = ended_resource(endpoint, &params);
+        match self.admit_listed(plan, resource, request, uri).await {
             Ok(admitted) => admitted,
             Err(code) => self.answer(code),
         }
@@ -115,10 +117,9 @@ impl Guard {
     async fn admit_listed<B>(
         &self,
         plan: Arc<Plan>,
-        params: &Params,
+        resource: Option<ResourceId>,
         request: Request<B>,
-        path: &str,
-        query: Option<&str>,
+        uri: Uri,
     ) -> Result<Admitted, Code>
     where
         B: HttpBody<Data = Bytes> + Send + 'static,
@@ -133,12 +134,12 @@ impl Guard {
             if carried {
                 self.engine.meters.key_on_unsafe();
             }
-            return Ok(self.pass_listed(&plan, params, request));
+            return Ok(self.pass_listed(&plan, resource, request));
         }
         let optional = endpoint.key == KeyUse::Optional;
         if optional && in_header && !carried {
             self.engine.meters.keyless();
-            return Ok(self.pass_listed(&plan, params, request));
+            return Ok(self.pass_listed(&plan, resource, request));
         }
         // Another hop with our namespace has claimed this very address: we would meet its claim and answer "in flight" to
         // ourselves for ever (protocol 2). In front of us, or around us in this very process.
@@ -189,7 +190,7 @@ impl Guard {
                 Err(KeyFault::Missing) if optional => {
                     self.engine.meters.keyless();
                     let request = Request::from_parts(parts, Body::full(body));
-                    return Ok(self.pass_listed(&plan, params, request));
+                    return Ok(self.pass_listed(&plan, resource, request));
                 }
                 other => other.map_err(KeyFault::code)?,
             },
@@ -199,9 +200,8 @@ impl Guard {
             address: self.address(account, key),
             prefers_async: prefers_async(&parts.headers),
             deadline,
-            resource: ended_resource(endpoint, params),
-            path: path.into(),
-            query: query.map(Into::into),
+            resource,
+            uri,
             parts,
             body,
             plan,
@@ -209,13 +209,13 @@ impl Guard {
     }
 
     /// Passes a listed request that is not guarded; it may still end a resource.
-    fn pass_listed<B>(&self, plan: &Arc<Plan>, params: &Params, request: Request<B>) -> Admitted
+    fn pass_listed<B>(&self, plan: &Arc<Plan>, resource: Option<ResourceId>, request: Request<B>) -> Admitted
     where
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
         let (parts, body) = request.into_parts();
-        let ends = ended_resource(&plan.endpoint, params).and_then(|resource| {
+        let ends = resource.and_then(|resource| {
             let account = plan.account.account(&parts).ok()?;
             // The key does not matter for the end of a resource: any stands for the account.
             let key = Key::trusted("-").ok()?;

@@ -32,9 +32,9 @@ impl Guard {
     /// `task` has no type here, for two reasons. That it can be sent is proven where it is made, and not again in every
     /// user's handler, where the compiler gives up on closures that take references. And it is boxed before anything wraps
     /// it: the wrappers would each copy some kilobytes.
-    pub(crate) async fn detached(&self, endpoint: &Endpoint, task: Detached) -> Response<Body> {
-        let task = tracing::Instrument::instrument(task, tracing::Span::current());
-        let mut task = Box::pin(self.tasks.track_future(task));
+    pub(crate) async fn detached(&self, endpoint: &Endpoint, mut task: Detached) -> Response<Body> {
+        // From before its first poll on: a shutdown waits for it.
+        let tracked = self.tasks.token();
         // Only a bug in this layer can panic here: handlers are caught inside. Whatever happened is not known.
         let broken = || self.refuse(Refusal::of(Code::OutcomeUnknown));
         match poll_once(task.as_mut()) {
@@ -42,7 +42,12 @@ impl Guard {
             Ok(Poll::Pending) => {}
             Err(Panicked) => return broken(),
         }
-        match tokio::time::timeout(self.patience(endpoint), tokio::spawn(task)).await {
+        let rest = async move {
+            let _tracked = tracked;
+            task.await
+        };
+        let rest = tokio::spawn(tracing::Instrument::instrument(rest, tracing::Span::current()));
+        match tokio::time::timeout(self.patience(endpoint), rest).await {
             Ok(Ok(response)) => response,
             Ok(Err(_)) => broken(),
             // A handler that hangs: it goes on, and its caller is told what every other caller is told. Once the lease
@@ -66,7 +71,7 @@ impl Guard {
 /// The first poll of a task, before it is one. Nobody can cancel in the middle of a poll, so what ends in it (a replay, a
 /// conflict, a handler that awaits nothing) needs no task of its own, and that saves a third of what the layer costs. What
 /// does not end is spawned, and polled there at once: no wake-up is lost with the waker that does nothing.
-fn poll_once<F: Future>(task: Pin<&mut F>) -> Result<Poll<F::Output>, Panicked> {
+fn poll_once<F: Future + ?Sized>(task: Pin<&mut F>) -> Result<Poll<F::Output>, Panicked> {
     let mut context = Context::from_waker(Waker::noop());
     catch_unwind(AssertUnwindSafe(|| task.poll(&mut context))).map_err(|_| Panicked)
 }

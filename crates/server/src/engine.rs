@@ -7,7 +7,13 @@
 mod arbiter;
 mod fresh;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    future::poll_fn,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
 
 use retrysafe_core::{
     address::Address,
@@ -22,10 +28,7 @@ use retrysafe_core::{
 use retrysafe_store::{Due, ErrorKind, Store, StoreError, Written};
 use tokio::{sync::Semaphore, time::Instant};
 
-use crate::{
-    meters::Meters,
-    waiters::{Waiters, Waiting},
-};
+use crate::{meters::Meters, waiters::Waiters};
 
 pub(crate) use arbiter::{Arbiter, Claimed, Held, InStore, Told, Tried};
 pub(crate) use fresh::fresh;
@@ -122,7 +125,7 @@ impl Engine {
                         }
                         return told(Told::Refuse(Refusal::after(Code::Overloaded, RETRY_AFTER_OUTAGE)));
                     };
-                    let woken = waiting.as_ref().map(Waiting::woken);
+                    let woken = waiting.as_ref().map(|waiting| Box::pin(waiting.woken()));
                     match arbiter.attempt(address, &write).await? {
                         Tried::Won(won) => {
                             self.meters.claimed(seen.as_ref());
@@ -141,7 +144,8 @@ impl Engine {
                             if until <= Instant::now() {
                                 return told(Told::Refuse(in_flight()));
                             }
-                            let _ = tokio::time::timeout_at((Instant::now() + pause).min(until), woken).await;
+                            let next_look = (Instant::now() + pause).min(until);
+                            let _ = Box::pin(tokio::time::timeout_at(next_look, woken)).await;
                             pause = (pause * 2).min(POLL_LONGEST);
                             seen = None;
                         }
@@ -149,13 +153,7 @@ impl Engine {
                 }
                 Decision::MarkUncertain(write) => {
                     rounds += 1;
-                    seen = match self.offer(address, &write, CLAIM_OFFERS_MAX).await? {
-                        Written::Yes(fence) => {
-                            self.meters.marked_uncertain();
-                            Some(Record { fence, ..write.next })
-                        }
-                        Written::No(present) => present,
-                    };
+                    seen = Box::pin(self.mark_uncertain(address, write)).await?;
                 }
                 Decision::Wait(at_most) => {
                     let until = *wait_until.get_or_insert_with(|| bounded(Instant::now() + at_most));
@@ -173,6 +171,17 @@ impl Engine {
             }
         }
         Err(StoreError::new(ErrorKind::Unavailable, "claiming a key that keeps changing"))
+    }
+
+    /// Writes that nobody knows what became of a request, and returns what is there then.
+    async fn mark_uncertain(&self, address: &Address, write: Write) -> Result<Option<Record>, StoreError> {
+        Ok(match self.offer(address, &write, CLAIM_OFFERS_MAX).await? {
+            Written::Yes(fence) => {
+                self.meters.marked_uncertain();
+                Some(Record { fence, ..write.next })
+            }
+            Written::No(present) => present,
+        })
     }
 
     /// Waits until the record at `address` is no longer in flight, its lease has ended, or it is `until`; returns it. Holds
@@ -237,8 +246,10 @@ impl Engine {
         lease: Duration,
     ) -> Result<Settled, SettleFault> {
         let renewal = |now| settling.renewal(now, lease);
-        let apply = self.apply(&settling);
-        let applied = self.keep(settling.address(), renewal, lease, Duration::MAX, apply).await?;
+        let applied = {
+            let apply = pin!(self.apply(&settling));
+            self.keep(settling.address(), renewal, lease, Duration::MAX, apply).await?
+        };
         self.settled(settling, applied)
     }
 
@@ -347,7 +358,7 @@ impl Engine {
         &self,
         claim: &Claim,
         endpoint: &Endpoint,
-        work: impl Future<Output = T>,
+        work: Pin<&mut impl Future<Output = T>>,
     ) -> T {
         let lease = endpoint.windows.lease;
         let renewal = |now| Some(claim.renewal(now, lease));
@@ -365,9 +376,23 @@ impl Engine {
         renewal: impl Fn(Wall) -> Option<Write>,
         lease: Duration,
         longest: Duration,
-        work: impl Future<Output = T>,
+        mut work: Pin<&mut impl Future<Output = T>>,
     ) -> T {
-        tokio::pin!(work);
+        // What ends at once needs no lease renewed, and no timer.
+        if let Poll::Ready(result) = poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await {
+            return result;
+        }
+        Box::pin(self.renew_until(address, renewal, lease, longest, work)).await
+    }
+
+    async fn renew_until<T>(
+        &self,
+        address: &Address,
+        renewal: impl Fn(Wall) -> Option<Write>,
+        lease: Duration,
+        longest: Duration,
+        mut work: Pin<&mut impl Future<Output = T>>,
+    ) -> T {
         let started = Instant::now();
         let every = lease / RENEWALS_PER_LEASE;
         loop {

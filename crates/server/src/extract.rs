@@ -132,7 +132,7 @@ where
         };
         let uri = crate::layer::original_uri(&request);
         let request = crate::layer::with_peer(request);
-        let job = match guard.admit(request, uri.path(), uri.query()).await {
+        let job = match guard.admit(request, uri).await {
             Admitted::Keyed(job) => job,
             Admitted::Answer(response) => return Err(response.map(axum::body::Body::new)),
             // The handler asks for a guard and the contract has none for this request: running it unguarded would be
@@ -165,7 +165,7 @@ pub async fn status(request: Request) -> Response {
     };
     let uri = crate::layer::original_uri(&request);
     let request = crate::layer::with_peer(request);
-    match guard.admit(request, uri.path(), uri.query()).await {
+    match guard.admit(request, uri).await {
         Admitted::Poll { parts, id } => guard.poll(&parts, &id).await.map(axum::body::Body::new),
         Admitted::Keyed(_) | Admitted::Answer(_) | Admitted::Pass { .. } => {
             StatusCode::NOT_FOUND.into_response()

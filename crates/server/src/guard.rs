@@ -2,11 +2,11 @@
 //!
 //! From the claim on nobody can cancel: everything runs [detached](crate::detached).
 
-use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc};
+use std::{collections::HashMap, panic::AssertUnwindSafe, pin::pin, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::{Request, Response, request::Parts};
+use http::{Request, Response, Uri, request::Parts};
 use http_body::Body as HttpBody;
 use retrysafe_core::{
     address::Address,
@@ -75,8 +75,7 @@ pub(crate) struct Job {
     pub(crate) parts: Parts,
     pub(crate) body: Bytes,
     /// Path and query as the client sent them, whatever nested routers left in `parts`.
-    pub(crate) path: Box<str>,
-    pub(crate) query: Option<Box<str>>,
+    pub(crate) uri: Uri,
     /// Values of the path template.
     pub(crate) resource: Option<ResourceId>,
     pub(crate) prefers_async: bool,
@@ -131,7 +130,8 @@ impl Guard {
             other => other,
         };
         match self.claim(&job, recovery, &mut InStore(&self.engine)).await {
-            Ok(Claimed::Won(held)) => self.execute(*held, job, work).await,
+            // Apart from the rest, since replays need no room for what it holds.
+            Ok(Claimed::Won(held)) => Box::pin(self.execute(held, job, work)).await,
             Ok(Claimed::Told(told)) => self.tell(told, &job).await,
             Err(error) => match (may_have_happened(&error), job.plan.endpoint.store_down) {
                 (true, _) | (_, StoreDown::Closed) => self.claim_failed(&job, &error),
@@ -196,14 +196,14 @@ impl Guard {
         }
     }
 
-    async fn execute<W, F, B, E>(&self, held: Held<Claim>, job: Box<Job>, work: W) -> Response<Body>
+    async fn execute<W, F, B, E>(&self, held: Box<Held<Claim>>, job: Box<Job>, work: W) -> Response<Body>
     where
         W: FnOnce(Request<Body>) -> F + Send,
         F: Future<Output = Result<Response<B>, E>> + Send,
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let Held { won: claim, permit: _permit } = held;
+        let Held { won: claim, permit: _permit } = *held;
         let Job { plan, address, mut parts, body, resource, .. } = *job;
         let endpoint = &plan.endpoint;
         let _running = self.engine.meters.running();
@@ -211,14 +211,17 @@ impl Guard {
         let headers = endpoint_needs_headers(endpoint).then(|| parts.headers.clone());
         let request = Request::from_parts(parts, Body::full(body));
         let limit = endpoint.limits.response_body_max;
-        let work = AssertUnwindSafe(async move {
-            match work(request).await {
-                Ok(response) => read_answer(response, limit).await,
-                Err(_) => Ran::Lost,
-            }
-        })
-        .catch_unwind();
-        let ran = self.engine.keep_claim(&claim, endpoint, work).await;
+        // Pinned here, and gone before the claim is settled: a future that is handed on by value is copied at every hand.
+        let ran = {
+            let work = async move {
+                match work(request).await {
+                    Ok(response) => read_answer(response, limit).await,
+                    Err(_) => Ran::Lost,
+                }
+            };
+            let work = pin!(AssertUnwindSafe(work).catch_unwind());
+            self.engine.keep_claim(&claim, endpoint, work).await
+        };
         let ran = ran.unwrap_or_else(|_| {
             self.engine.meters.panicked();
             tracing::error!(endpoint = %plan.endpoint.name, attempt = %claim.attempt(), "the handler panicked");
@@ -240,8 +243,8 @@ impl Job {
         FingerprintInput {
             method: self.parts.method.as_str(),
             route: &self.plan.endpoint.path,
-            path: &self.path,
-            query: self.query.as_deref(),
+            path: self.uri.path(),
+            query: self.uri.query(),
             headers: selected,
             content_type: header(http::header::CONTENT_TYPE),
             content_encoding: header(http::header::CONTENT_ENCODING),

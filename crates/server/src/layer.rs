@@ -61,7 +61,7 @@ where
         Box::pin(async move {
             let request = with_peer(request);
             let uri = original_uri(&request);
-            let admitted = guard.admit(request, uri.path(), uri.query()).await;
+            let admitted = guard.admit(request, uri).await;
             match admitted {
                 Admitted::Pass { request, ends: None } => {
                     inner.call(request).await.map(|response| response.map(Body::stream))

@@ -1,6 +1,6 @@
 //! Both shapes on a database whose transactions are driven from here.
 
-use std::{panic::AssertUnwindSafe, sync::Arc};
+use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc};
 
 use futures_util::FutureExt;
 use http::Response;
@@ -132,7 +132,7 @@ impl Guard {
                         }
                     }
                 };
-                let mut attempted = self.engine.keep_claim(&claim, &job.plan.endpoint, work).await;
+                let mut attempted = self.engine.keep_claim(&claim, &job.plan.endpoint, pin!(work)).await;
                 if let Ended::Undone(Undone::Lost) = attempted.ended {
                     attempted.ended = self.hold_lost(job, claim).await;
                 }

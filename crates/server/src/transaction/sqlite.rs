@@ -3,7 +3,10 @@
 //! The claim is judged inside the closure's own transaction, so nobody is ever in between: a second caller waits in line
 //! behind the first, and finds its answer.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    pin::pin,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use http::Response;
 use retrysafe_core::{
@@ -162,7 +165,7 @@ impl Guard {
                 let opened = claim.in_transaction();
                 let (attempt, fingerprint) = (opened.attempt(), *opened.fingerprint());
                 let run = handler.run(&job.address, opened);
-                let ended = match self.engine.keep_claim(&claim, &job.plan.endpoint, run).await {
+                let ended = match self.engine.keep_claim(&claim, &job.plan.endpoint, pin!(run)).await {
                     Ok(Tried::Won(attempted)) => attempted.ended,
                     Ok(Tried::Seen(_) | Tried::Locked) => Ended::Undone(Undone::Stale),
                     Err(error) => {
