@@ -34,12 +34,24 @@ pub(crate) fn interleave(contestants: &[Contestant<'_>], rounds: usize) -> Resul
     let mut samples: Vec<Vec<Sample>> = contestants.iter().map(|_| Vec::with_capacity(rounds)).collect();
     let progress = Progress::new("rounds", rounds * contestants.len());
     for round in 0..rounds {
-        for turn in 0..contestants.len() {
-            let index = (turn + round) % contestants.len();
-            sample(&contestants[index], Phase::WarmUp(round))?;
-            samples[index].push(sample(&contestants[index], Phase::Round(round))?);
-            progress.step();
+        for (all, sample) in samples.iter_mut().zip(one(contestants, round, &progress)?) {
+            all.push(sample);
         }
+    }
+    Ok(samples)
+}
+
+/// The round of this number; a sample of each contestant, in the order they were given.
+///
+/// # Errors
+/// As [`interleave`].
+pub(crate) fn one(contestants: &[Contestant<'_>], round: usize, progress: &Progress) -> Result<Vec<Sample>> {
+    let mut samples = vec![Sample::default(); contestants.len()];
+    for turn in 0..contestants.len() {
+        let index = (turn + round) % contestants.len();
+        sample(&contestants[index], Phase::WarmUp(round))?;
+        samples[index] = sample(&contestants[index], Phase::Round(round))?;
+        progress.step();
     }
     Ok(samples)
 }
