@@ -237,6 +237,31 @@ fn what_the_store_cannot_keep_is_said() {
     assert_eq!(severity(&sqlite, "lost_in_power_cut"), None);
 }
 
+/// Protocol 13, 15: none of a handler's waits is above the lease.
+#[test]
+fn protocol_15_a_store_whose_handlers_may_wait_past_a_lease_is_refused() {
+    let waits = |seconds| Offered {
+        transactions: true,
+        handler_waits: Some(Duration::from_secs(seconds)),
+        ..Offered::sqlite(Library)
+    };
+    let endpoint = |shape: &str| {
+        contract(
+            "",
+            &format!("recovery = \"atomic\"\ntransaction = \"{shape}\"\nwindows = {{ lease = \"5s\" }}"),
+        )
+    };
+    let refused = |offered: &Offered, shape| found(&endpoint(shape), offered, "handlers_wait_past_the_lease");
+    let hits = refused(&waits(10), "claim_first");
+    assert!(
+        hits[0].severity == Error && hits[0].message.contains("10s") && hits[0].message.contains("5s"),
+        "{hits:?}"
+    );
+    assert_eq!(refused(&waits(5), "claim_first"), [], "the same is not above");
+    assert_eq!(refused(&waits(10), "one"), [], "nobody takes over");
+    assert_eq!(refused(&Offered { handler_waits: None, ..waits(10) }, "claim_first"), []);
+}
+
 /// SPEC 4.2: the store is opened with the method that the contract names.
 #[test]
 fn a_claim_method_that_the_store_was_not_opened_with_is_refused() {

@@ -198,6 +198,7 @@ impl Builder {
             transactions: capability.transactions && self.place == Place::Library,
             claims_by: self.store.claims_by(),
             inquiries: self.inquire.is_some(),
+            handler_waits: self.store.handler_waits(),
         }
     }
 }

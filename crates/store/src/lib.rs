@@ -107,6 +107,11 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(None)))
     }
 
+    /// How long a statement of a handler's transaction may wait for a lock, or run. `None`: nobody holds one up.
+    fn handler_waits(&self) -> Option<Duration> {
+        None
+    }
+
     /// How this store, as it was opened, arbitrates claims: every method whose promise it keeps (SPEC 4.2).
     fn claims_by(&self) -> &'static [ClaimMethod] {
         &[ClaimMethod::Unique]

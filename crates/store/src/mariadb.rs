@@ -98,6 +98,7 @@ struct Shared<D> {
     days_ahead: u16,
     /// How handlers' transactions are isolated.
     isolation: Isolation,
+    handler_waits: Duration,
     /// The day for which partitions were last looked after.
     partitions_day: AtomicI64,
     meters: Calls,
@@ -173,6 +174,7 @@ impl<D: Driver> MariaStore<D> {
             flushes_every_commit: server.flushes_every_commit,
             days_ahead: options.days_ahead,
             isolation: options.isolation,
+            handler_waits: options.lock_timeout.max(options.statement_timeout),
             partitions_day: AtomicI64::new(i64::MIN),
             meters: Calls::new(),
         });
@@ -297,6 +299,10 @@ impl<D: Driver> Store for MariaStore<D> {
             self.shared.look_after_partitions(now).await;
             self.shared.reap(now, limit).await.map(Some)
         })
+    }
+
+    fn handler_waits(&self) -> Option<Duration> {
+        Some(self.shared.handler_waits)
     }
 
     /// Every write names the state that it replaces, and a new row has one place. What a handler read is guarded as well where

@@ -22,7 +22,7 @@ mod effects;
 mod exposure;
 mod times;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use super::model::{ClaimMethod, Contract, Endpoint, KeyUse};
 use crate::policy::Place;
@@ -48,6 +48,9 @@ pub struct Offered {
     pub claims_by: &'static [ClaimMethod],
     /// There is an upstream that can be asked (probe, reauthorise).
     pub inquiries: bool,
+    /// How long a statement of a handler's transaction may wait for a lock, or run, as the store was opened. `None`: not known,
+    /// or there are no locks.
+    pub handler_waits: Option<Duration>,
 }
 
 impl Offered {
@@ -63,6 +66,7 @@ impl Offered {
             transactions: false,
             claims_by: &ClaimMethod::ALL,
             inquiries: matches!(place, Place::Gateway),
+            handler_waits: None,
         }
     }
 
@@ -78,6 +82,7 @@ impl Offered {
             transactions: matches!(place, Place::Library),
             claims_by: &ClaimMethod::ALL,
             inquiries: matches!(place, Place::Gateway),
+            handler_waits: None,
         }
     }
 
@@ -98,6 +103,7 @@ impl Offered {
                 Place::Gateway => &[ClaimMethod::Unique, ClaimMethod::Conditional],
             },
             inquiries: matches!(place, Place::Gateway),
+            handler_waits: None,
         }
     }
 
@@ -154,7 +160,7 @@ type EndpointRule = fn(&Case<'_>) -> Option<Finding>;
 type ContractRule = fn(&Contract, &Offered) -> Option<Finding>;
 
 /// Rules of endpoints that take a key.
-const OF_ENDPOINTS: [EndpointRule; 31] = [
+const OF_ENDPOINTS: [EndpointRule; 32] = [
     times::window_below_retry_chain,
     times::reap_below_replay,
     times::resource_window,
@@ -162,6 +168,7 @@ const OF_ENDPOINTS: [EndpointRule; 31] = [
     times::failures_kept_shorter_than_retries,
     times::lease_too_short,
     times::lease_outlives_clients,
+    times::handlers_wait_past_the_lease,
     clients::waits_longer_than_clients,
     clients::retry_after_outlives_clients,
     clients::stored_status_is_retried,

@@ -261,6 +261,10 @@ impl<D: Driver> Store for PostgresStore<D> {
         Box::pin(async move { self.inner.reap(now, limit).await.map(Some) })
     }
 
+    fn handler_waits(&self) -> Option<Duration> {
+        Some(self.inner.options.lock_timeout.max(self.inner.options.statement_timeout))
+    }
+
     /// Every write names the state that it replaces, and a new row has one place. What a handler read is guarded as well where
     /// its transactions are serializable.
     fn claims_by(&self) -> &'static [ClaimMethod] {

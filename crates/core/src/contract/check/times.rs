@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use super::{Case, Finding, error, note, warning};
-use crate::contract::{
-    model::{FailurePolicy, Keep},
-    values::show,
+use crate::{
+    contract::{
+        model::{FailurePolicy, Keep, Shape},
+        values::show,
+    },
+    record::RecoveryClass,
 };
 
 /// A pause of a process or a store of this length is ordinary; a lease below it would take pauses for deaths.
@@ -116,5 +119,25 @@ pub(super) fn lease_outlives_clients(case: &Case<'_>) -> Option<Finding> {
         );
         let help = format!("write lease = \"{}\" or less; it is renewed while the request runs", show(elapsed));
         warning("lease_outlives_clients", message, help)
+    })
+}
+
+/// Whoever takes a claim over may stand behind the rows of the one it took over from. A wait that ends after its own lease would
+/// let a third one in behind both (protocol 13, 15). In one transaction nobody takes over.
+pub(super) fn handlers_wait_past_the_lease(case: &Case<'_>) -> Option<Finding> {
+    let (endpoint, waits) = (case.endpoint, case.offered.handler_waits?);
+    let lease = endpoint.windows.lease;
+    let taken_over = endpoint.recovery == RecoveryClass::Atomic && endpoint.transaction == Shape::ClaimFirst;
+    (taken_over && waits > lease).then(|| {
+        let message = format!(
+            "a handler's statement may wait or run for {}, longer than its claim is held ({})",
+            show(waits),
+            show(lease)
+        );
+        let help = format!(
+            "open the store with a lock_timeout and a statement_timeout of {} or less, or write a longer lease",
+            show(lease)
+        );
+        error("handlers_wait_past_the_lease", message, help)
     })
 }

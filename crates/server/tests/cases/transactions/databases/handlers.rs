@@ -159,6 +159,8 @@ on_both!(
     r3_a_holder_whose_successor_gave_up_sends_its_caller_to_try_again,
     /// R3, protocol 17.
     r3_a_holder_that_lost_its_transaction_and_its_key_answers_with_what_stands,
+    /// Protocol 13, 15.
+    protocol_15_a_store_whose_handlers_wait_past_the_lease_is_refused,
     /// D1: a caller that goes away stops nothing.
     d1_a_dropped_caller_does_not_stop_a_transaction,
     /// Protocol 17: a handler that commits by itself has no answer, and is not run again on top of its own rows.
@@ -331,6 +333,19 @@ async fn r3_a_holder_that_lost_its_transaction_and_its_key_answers_with_what_sta
     let answer = first.await.unwrap();
     assert_eq!((answer.status, answer.json()), (StatusCode::CREATED, json!("the successor's")));
     assert_eq!(app.state().await, "completed", "a record that is another's is not made uncertain");
+}
+
+async fn protocol_15_a_store_whose_handlers_wait_past_the_lease_is_refused<P: Place>() {
+    let place = P::make().await;
+    let store = place.open().await;
+    // The stores' own default is ten seconds.
+    for (shape, lease, refused) in [(SHAPES[1], 5, true), (SHAPES[1], 10, false), (SHAPES[0], 5, false)] {
+        let lines = format!("recovery = \"atomic\"\nwindows = {{ lease = \"{lease}s\" }}\n{shape}");
+        let contract = Contract::parse(&endpoint("", &lines), "t.toml").unwrap();
+        let built = Retrysafe::builder(contract, store.clone()).fingerprint_keys(deployment_keys()).build();
+        let said = built.err().map(|fault| fault.to_string()).unwrap_or_default();
+        assert_eq!(said.contains("handlers_wait_past_the_lease"), refused, "{shape} {lease}: {said}");
+    }
 }
 
 async fn d1_a_dropped_caller_does_not_stop_a_transaction<P: Place>() {
