@@ -3,6 +3,7 @@
 mod bench;
 mod business;
 mod cases;
+mod client;
 mod crashes;
 mod kills;
 mod once;
@@ -107,6 +108,10 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
 
 fn prove(id: &str, scale: Scale) -> Result<bool> {
     match id {
+        "client.1" => vectors::prove_client(scale),
+        "client.2" => client::scenarios::prove(scale),
+        "client.3" => client::balance::prove(scale),
+        "client.4" => client::offsets::prove(scale),
         "main-job.1" => once::prove(scale),
         "main-job.2" => sdks::prove(scale),
         "main-job.3" => crashes::prove(scale),

@@ -3,6 +3,7 @@
 use std::{
     pin::Pin,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::{Bytes, BytesMut};
@@ -141,6 +142,7 @@ pub(crate) fn answer_of(head: &Parts, body: Option<&[u8]>, rejected: &[AnswerMat
     if let Some(problem) = &problem {
         answer.code = problem.code();
         answer.advice = problem.retryable;
+        answer.hint = finer(answer.hint, answer.code.and(problem.retry_after_ms));
     }
     let advised = ADVICE_HEADERS.iter().find_map(|name| head.headers.get(*name));
     match advised.map(http::HeaderValue::as_bytes) {
@@ -159,6 +161,16 @@ pub(crate) fn answer_of(head: &Parts, body: Option<&[u8]>, rejected: &[AnswerMat
     answer
 }
 
+/// `Retry-After` has whole seconds and is rounded up; beside it our own answers say the number that was meant.
+fn finer(hint: after::Hint, ms: Option<u64>) -> after::Hint {
+    match (hint, ms) {
+        (after::Hint::Wait(rounded), Some(ms)) if rounded.as_secs() == ms.div_ceil(1_000) => {
+            after::Hint::Wait(Duration::from_millis(ms))
+        }
+        _ => hint,
+    }
+}
+
 /// A failure's body, in the shapes that are known: RFC 9457 with our members, and `{"error": {...}}` around them.
 #[derive(Deserialize)]
 struct Problem<'a> {
@@ -168,6 +180,8 @@ struct Problem<'a> {
     name: Option<Text<'a>>,
     #[serde(default)]
     retryable: Option<bool>,
+    #[serde(default)]
+    retry_after_ms: Option<u64>,
     #[serde(borrow, default)]
     error: Option<Inner<'a>>,
 }

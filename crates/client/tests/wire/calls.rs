@@ -221,3 +221,20 @@ async fn a_hedge_is_sent_only_where_a_retry_would_be() {
     let done = client.post("/orders").body("{}").hedge(Duration::from_millis(50)).send().await.unwrap();
     assert_eq!((done.body().as_ref(), server.requests().len()), (&b"slow"[..], 1));
 }
+
+/// M2: a client that checked its scope only from the second attempt on sent a POST twice; and retried within 0.8 ms.
+#[tokio::test]
+async fn m2_a_call_that_must_not_be_repeated_is_sent_once_and_retries_back_off() {
+    let unavailable = || Act::Answer(answer(503, "", ""));
+    let server = Server::play([unavailable()]).await;
+    let client = crate::keyless(&server.url()).build().unwrap();
+    let error = post(&client).await.unwrap_err();
+    assert!(matches!(error, Error::Stopped(_)), "{error}");
+    assert_eq!(server.requests().len(), 1);
+
+    let server = Server::play([unavailable(), unavailable()]).await;
+    let client = keyed(&server.url()).build().unwrap();
+    let done = post(&client).await.unwrap();
+    let pauses: Vec<_> = done.history().steps().iter().map(|step| step.pause.unwrap().delay).collect();
+    assert!(pauses.len() == 2 && pauses.iter().all(|pause| !pause.is_zero()), "{pauses:?}");
+}

@@ -1,4 +1,4 @@
-//! main-job.4: the public vector suites pass as data-driven tests.
+//! main-job.4 and client.1: the public vector suites pass as data-driven tests.
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -7,6 +7,7 @@ use super::Scale;
 use crate::{suite, tools::root};
 
 const SUITES: &str = include_str!("../../suites.json");
+const CLIENT_SUITES: &str = include_str!("../../client-suites.json");
 
 #[derive(Deserialize)]
 struct Suite {
@@ -16,12 +17,21 @@ struct Suite {
     tests: Vec<String>,
 }
 
-fn suites() -> Result<Vec<Suite>> {
-    serde_json::from_str(SUITES).context("suites.json")
+fn suites(list: &str) -> Result<Vec<Suite>> {
+    serde_json::from_str(list).context("a list of suites")
 }
 
 pub(crate) fn prove(_: Scale) -> Result<bool> {
-    let suites = suites()?;
+    run(SUITES)
+}
+
+/// The blocks of client vectors, and the measured defects of other packages as tests that ours pass.
+pub(crate) fn prove_client(_: Scale) -> Result<bool> {
+    run(CLIENT_SUITES)
+}
+
+fn run(list: &str) -> Result<bool> {
+    let suites = suites(list)?;
     let names: Vec<&str> = suites.iter().flat_map(|suite| suite.tests.iter().map(String::as_str)).collect();
     let ends = suite::run(&names)?;
     let mut holds = true;
@@ -47,9 +57,11 @@ mod tests {
 
     #[test]
     fn every_suite_has_its_data_in_the_repository_and_a_test() {
-        for suite in suites().expect("well formed") {
-            assert!(root().join(&suite.data).exists(), "{}", suite.data);
-            assert!(!suite.tests.is_empty(), "{}", suite.suite);
+        for list in [SUITES, CLIENT_SUITES] {
+            for suite in suites(list).expect("well formed") {
+                assert!(root().join(&suite.data).exists(), "{}", suite.data);
+                assert!(!suite.tests.is_empty(), "{}", suite.suite);
+            }
         }
     }
 }
