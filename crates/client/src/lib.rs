@@ -29,6 +29,8 @@ println!(\"{}\", answer.status());
 #![forbid(unsafe_code)]
 
 mod drive;
+#[cfg(feature = "fleet")]
+pub mod fleet;
 #[cfg(feature = "http")]
 mod hedging;
 mod history;

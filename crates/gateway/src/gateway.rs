@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::slice;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, Request, Response};
@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::handover::{Arrived, FENCE_HEADER, Handover};
+use crate::handover::{FENCE_HEADER, Handover};
 use crate::proxy::{
     self, Drained, Forward, Inbound, Lane, Peer, Proxy, ProxyBody, ProxyError, ProxyOptions, ServeOptions,
     Upstream, UpstreamError, Workers, headers,
@@ -265,7 +265,6 @@ impl Service<Request<Inbound>> for Front {
         if let Some(peer) = request.extensions().get::<Peer>().map(|peer| peer.address().ip()) {
             request.extensions_mut().insert(retrysafe_server::Peer(peer));
         }
-        request.extensions_mut().insert(Arrived(Instant::now()));
         Answering::Guarded { answering: self.guarded.call(request) }
     }
 }

@@ -5,13 +5,13 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use pin_project_lite::pin_project;
 use retrysafe_core::address::Key;
 use retrysafe_core::contract::{Carrier, Contract, Lookup};
 use retrysafe_core::key::KeySyntax;
+use retrysafe_core::retry::deadline::wire;
 use retrysafe_server::{Body, Guarded, NoUpstreamAnswer, TimeLeft};
 use tower_service::Service;
 
@@ -22,10 +22,6 @@ use crate::proxy::{Forward, Proxy, ProxyBody, Sent};
 pub const FENCE_HEADER: HeaderName = HeaderName::from_static(retrysafe_server::FENCE_HEADER);
 /// The request field that names every hop that has claimed the request (protocol 2).
 const HOP_HEADER: HeaderName = HeaderName::from_static(retrysafe_server::HOP_HEADER);
-
-/// When a request reached the gateway: the deadline it carries is relative to that.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrived(pub(crate) Instant);
 
 /// The proxy as the layer's inner service.
 #[derive(Clone)]
@@ -57,12 +53,12 @@ impl Handover {
                 request.headers_mut().append(HOP_HEADER, hop);
             }
         }
+        // What was left when the claim had been won: the layer has taken off what came before.
         if let (Some(name), Some(TimeLeft(left))) =
-            (&self.deadline_header, request.extensions().get().copied())
+            (&self.deadline_header, request.extensions().get::<TimeLeft>().copied())
+            && let Ok(left) = HeaderValue::try_from(wire::write(name.as_str(), left))
         {
-            let gone = request.extensions().get::<Arrived>().map_or(Duration::ZERO, |at| at.0.elapsed());
-            let left = u64::try_from(left.saturating_sub(gone).as_millis()).unwrap_or(u64::MAX);
-            request.headers_mut().insert(name, HeaderValue::from(left));
+            request.headers_mut().insert(name, left);
         }
     }
 }

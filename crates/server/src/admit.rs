@@ -15,6 +15,7 @@ use retrysafe_core::{
     decide::Refusal,
     key::{KeyFault, parse_body, parse_header},
     record::ResourceId,
+    retry::deadline::wire,
 };
 
 use crate::{
@@ -28,7 +29,8 @@ pub const HOP_HEADER: &str = "retrysafe-hop";
 /// Carries the fence of the run to the upstream, in decimal.
 pub const FENCE_HEADER: &str = "retrysafe-fence";
 
-/// The time left for a request, from its deadline header: handlers find it in the request's extensions.
+/// The time that was left for a keyed request when its handler started, from its deadline header: handlers find it in the
+/// request's extensions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TimeLeft(pub Duration);
 
@@ -156,7 +158,7 @@ impl Guard {
             return Err(Code::NotGuardable);
         }
 
-        let (mut parts, body) = request.into_parts();
+        let (parts, body) = request.into_parts();
         let account = plan.account.account(&parts).map_err(|_| Code::ScopeMissing)?;
         let header_key = match &plan.key_place {
             KeyPlace::Header(name) => {
@@ -171,7 +173,6 @@ impl Guard {
             if left.is_zero() {
                 return Err(Code::DeadlineExceeded);
             }
-            parts.extensions.insert(TimeLeft(left));
             deadline = tokio::time::Instant::now().checked_add(left);
         }
 
@@ -284,11 +285,11 @@ fn is_compressed(headers: &HeaderMap) -> bool {
     headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity")
 }
 
-/// Milliseconds left, from a relative deadline header. One that is not a number is ignored: it cannot be obeyed, and
+/// Time left, from a relative deadline header. One that is not a number is ignored: it cannot be obeyed, and
 /// refusing would turn a client's cosmetic bug into an outage.
 fn time_left(headers: &HeaderMap, name: Option<&str>) -> Option<Duration> {
-    let value = headers.get(name?)?.to_str().ok()?;
-    value.trim().parse().ok().map(Duration::from_millis)
+    let name = name?;
+    wire::parse(name, headers.get(name)?.to_str().ok()?.trim())
 }
 
 fn status_only(status: StatusCode) -> Response<Body> {

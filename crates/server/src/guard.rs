@@ -24,6 +24,7 @@ use retrysafe_store::{ErrorKind, StoreError};
 use tokio_util::task::TaskTracker;
 
 use crate::{
+    admit::TimeLeft,
     body::{Body, BoxError, Collected, collect},
     engine::{Arbiter, Claimed, Engine, Held, InStore, RETRY_AFTER_OUTAGE},
     inquire::Inquire,
@@ -188,6 +189,7 @@ impl Guard {
         B::Error: Into<BoxError>,
     {
         let mut parts = job.parts;
+        hand_on_time_left(&mut parts, job.deadline);
         // No claim, so no fence: the lowest there is, which whoever compares fences refuses.
         parts.extensions.insert(Guarded { fence: Fence::from_u64(0), address: job.address });
         match work(Request::from_parts(parts, Body::full(job.body))).await {
@@ -204,9 +206,10 @@ impl Guard {
         B::Error: Into<BoxError>,
     {
         let Held { won: claim, permit: _permit } = *held;
-        let Job { plan, address, mut parts, body, resource, .. } = *job;
+        let Job { plan, address, mut parts, body, resource, deadline, .. } = *job;
         let endpoint = &plan.endpoint;
         let _running = self.engine.meters.running();
+        hand_on_time_left(&mut parts, deadline);
         parts.extensions.insert(Guarded { fence: claim.fence(), address });
         let headers = endpoint_needs_headers(endpoint).then(|| parts.headers.clone());
         let request = Request::from_parts(parts, Body::full(body));
@@ -290,4 +293,12 @@ fn is_event_stream(parts: &http::response::Parts) -> bool {
     let content_type = parts.headers.get(http::header::CONTENT_TYPE);
     let name = content_type.and_then(|value| value.as_bytes().get(..EVENT_STREAM.len()));
     name.is_some_and(|name| name.eq_ignore_ascii_case(EVENT_STREAM))
+}
+
+/// What is left when the handler starts: reading the body, waiting and claiming have taken their part.
+fn hand_on_time_left(parts: &mut Parts, deadline: Option<tokio::time::Instant>) {
+    if let Some(deadline) = deadline {
+        let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+        parts.extensions.insert(TimeLeft(left));
+    }
 }

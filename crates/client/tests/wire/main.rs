@@ -5,6 +5,7 @@
 mod answers;
 mod calls;
 mod failures;
+mod fleets;
 mod intents;
 mod nesting;
 mod server;

@@ -298,3 +298,23 @@ async fn a_waiter_meets_a_store_outage_with_503_and_ends_no_claim() {
     assert_eq!(first.await.unwrap().status, StatusCode::CREATED);
     assert!(api.store.now().is_ok() && api.store.state().await == "completed");
 }
+
+/// A handler gets what is left when it starts, not what was left when the request's head came.
+#[tokio::test(start_paused = true)]
+async fn the_rest_of_the_deadline_is_handed_to_the_handler() {
+    use axum::{Extension, Router, body::Body, routing};
+    use retrysafe_server::TimeLeft;
+    use tower::ServiceExt;
+
+    let api = Api::contract(&deadline_contract(""));
+    let handler = |Extension(TimeLeft(left)): Extension<TimeLeft>| async move { left.as_millis().to_string() };
+    let router = Router::new().route("/orders", routing::post(handler)).layer(api.retrysafe.clone());
+    let slow = futures_util::stream::once(async {
+        tokio::time::sleep(200 * MILLISECOND).await;
+        Ok::<_, std::io::Error>("{}")
+    });
+    let request = with_deadline("k", "700").map(|_| Body::from_stream(slow));
+    let answer = router.oneshot(request).await.unwrap();
+    let left = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes();
+    assert_eq!(left.as_ref(), b"500");
+}
