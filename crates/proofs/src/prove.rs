@@ -112,6 +112,7 @@ fn prove(id: &str, scale: Scale) -> Result<bool> {
         "client.2" => client::scenarios::prove(scale),
         "client.3" => client::balance::prove(scale),
         "client.4" => client::offsets::prove(scale),
+        "client.6" => client::peers::prove(scale),
         "main-job.1" => once::prove(scale),
         "main-job.2" => sdks::prove(scale),
         "main-job.3" => crashes::prove(scale),

@@ -13,6 +13,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("retrysafe-gateway", &["retrysafe-core", "retrysafe-store", "retrysafe-server"]),
     ("retrysafe", &["retrysafe-core", "retrysafe-store", "retrysafe-server", "retrysafe-client"]),
     // An example uses what a user would.
+    ("example-checkout", &["retrysafe"]),
     ("example-invoices-rabbitmq", &["retrysafe"]),
     ("example-orders", &["retrysafe"]),
     ("example-webhooks", &["retrysafe"]),

@@ -133,8 +133,12 @@ impl<T: Transport> Attempts<'_, T> {
             None => (Held::rest(body), false),
             Some(max) => match self.host.within(left, read(body, max)).await {
                 Some(Read::Whole(body)) => (body, false),
-                // A result that is longer than the caller wants to hold is as good as cut: it was processed.
-                Some(Read::Long(body)) => (body, result && self.whole.is_some()),
+                // It was processed, and asking again would only bring the same length again.
+                Some(Read::Long(body)) if result => {
+                    let seen = Seen { outcome: Outcome::Fault, reach };
+                    return (seen, Some(Ok(Response::from_parts(head, body))));
+                }
+                Some(Read::Long(body)) => (body, false),
                 Some(Read::Cut(bytes)) => (Held::whole(bytes, None), true),
                 None => (Held::whole(Bytes::new(), None), true),
             },

@@ -19,6 +19,10 @@ pub(crate) struct Wire(reqwest::Client);
 
 impl Wire {
     pub(crate) fn new(builder: reqwest::ClientBuilder, connect_timeout: Duration) -> reqwest::Result<Self> {
+        // A process has one provider of cryptography. reqwest panics where nobody has chosen one; a choice that was made stays.
+        if rustls::crypto::CryptoProvider::get_default().is_none() {
+            let _chosen_meanwhile = rustls::crypto::ring::default_provider().install_default();
+        }
         let builder = builder.connect_timeout(connect_timeout).dns_resolver(Arc::new(Named));
         // Attempts are counted once: by us.
         builder.retry(reqwest::retry::never()).build().map(Self)

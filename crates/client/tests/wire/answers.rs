@@ -223,3 +223,12 @@ async fn i45_an_hour_is_neither_slept_nor_shortened() {
     assert!(left <= Duration::from_secs(30));
     assert_eq!(server.requests().len(), 1);
 }
+
+/// A result that is longer than this side holds was processed: it is not fetched three times.
+#[tokio::test]
+async fn a_result_that_is_too_long_ends_the_call() {
+    let server = Server::play([Act::Answer(answer(200, "", &"x".repeat(5_000)))]).await;
+    let client = keyed(&server.url()).answer_max(1_000).build().unwrap();
+    let Error::Stopped(stopped) = post(&client).await.unwrap_err() else { panic!("it was processed") };
+    assert_eq!((stopped.because, server.requests().len()), (Stop::Rule(Rule::Fault), 1));
+}

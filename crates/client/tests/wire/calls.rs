@@ -238,3 +238,14 @@ async fn m2_a_call_that_must_not_be_repeated_is_sent_once_and_retries_back_off()
     let pauses: Vec<_> = done.history().steps().iter().map(|step| step.pause.unwrap().delay).collect();
     assert!(pauses.len() == 2 && pauses.iter().all(|pause| !pause.is_zero()), "{pauses:?}");
 }
+
+/// Out of the box: a contract and an address, no transport, no provider of cryptography that somebody has installed.
+#[tokio::test]
+async fn a_contract_and_an_address_make_a_client() {
+    let server = Server::play([]).await;
+    let contract = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/wire/contract.toml");
+    let client = Client::from_contract(contract, &server.url()).unwrap();
+    assert_eq!(post(&client).await.unwrap().status().as_u16(), 201);
+    assert!(Client::from_contract("missing.toml", &server.url()).is_err());
+    assert!(Client::from_contract(contract, "/orders").is_err());
+}

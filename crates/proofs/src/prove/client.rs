@@ -2,6 +2,7 @@
 
 pub(super) mod balance;
 pub(super) mod offsets;
+pub(super) mod peers;
 pub(super) mod scenarios;
 
 mod proxy;

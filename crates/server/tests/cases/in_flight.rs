@@ -307,7 +307,8 @@ async fn the_rest_of_the_deadline_is_handed_to_the_handler() {
     use tower::ServiceExt;
 
     let api = Api::contract(&deadline_contract(""));
-    let handler = |Extension(TimeLeft(left)): Extension<TimeLeft>| async move { left.as_millis().to_string() };
+    let handler =
+        |Extension(TimeLeft(left)): Extension<TimeLeft>| async move { left.as_millis().to_string() };
     let router = Router::new().route("/orders", routing::post(handler)).layer(api.retrysafe.clone());
     let slow = futures_util::stream::once(async {
         tokio::time::sleep(200 * MILLISECOND).await;

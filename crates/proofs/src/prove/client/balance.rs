@@ -96,14 +96,17 @@ async fn one_round(seed: u64, counts: &Arc<Counts>) -> Result<Reading> {
     let mut tasks = Vec::new();
     for number in 0..TASKS {
         let mut own = chance.fork();
-        let (retries, dies) = (retries.clone(), chance.u8(..) < 40);
+        let (retries, dies) = (retries.clone(), chance.u8(..) < 128);
+        let (budget, counts) = (budget.clone(), Arc::clone(counts));
         let task = tokio::spawn(async move {
             retry(&retries, |attempt| {
                 let (luck, nap) = (own.u8(..), own.u64(0..3_000));
+                // Between the permit of one and the end of another.
+                observe(&budget, &counts);
                 async move {
                     tokio::time::sleep(Duration::from_micros(nap)).await;
                     match luck {
-                        0..20 if dies && attempt.number > 1 => std::panic::panic_any(number),
+                        0..60 if dies && attempt.number > 1 => std::panic::panic_any(number),
                         0..150 => Err(io::Error::from(io::ErrorKind::ConnectionReset)),
                         _ => Ok(()),
                     }
