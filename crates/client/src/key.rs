@@ -18,7 +18,7 @@
 //! # Ok::<(), KeyRefused>(())
 //! ```
 
-use std::fmt;
+use std::{cell::RefCell, fmt};
 
 use retrysafe_core::address;
 
@@ -113,8 +113,7 @@ impl Key {
     /// # Errors
     /// The system has no randomness; nothing was sent.
     pub fn random() -> Result<Self, NoRandomness> {
-        let mut random = [0; 10];
-        getrandom::fill(&mut random).map_err(|_| NoRandomness)?;
+        let random = chance()?;
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         Ok(Self::uuid_v7(since.as_millis() as u64, random))
     }
@@ -164,7 +163,7 @@ impl Key {
     }
 
     /// RFC 9562 5.7: 48 bits of milliseconds, version 7, 12 bits, variant 2, 62 bits. One allocation: the key.
-    fn uuid_v7(ms: u64, random: [u8; 10]) -> Self {
+    fn uuid_v7(ms: u64, random: [u8; CHANCE]) -> Self {
         const HEX: &[u8; 16] = b"0123456789abcdef";
         let mut bytes = [0; 16];
         bytes[..6].copy_from_slice(&ms.to_be_bytes()[2..]);
@@ -191,6 +190,36 @@ impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key({} bytes)", self.as_str().len())
     }
+}
+
+/// Random bytes of one key.
+const CHANCE: usize = 10;
+
+/// Ten bytes of the system's randomness. They are fetched for many keys at once, since the system call costs more than all
+/// else of a call; and anew in a process that was forked, which would else draw the keys of its parent.
+fn chance() -> Result<[u8; CHANCE], NoRandomness> {
+    struct Drawn {
+        process: u32,
+        bytes: [u8; CHANCE * 64],
+        left: usize,
+    }
+    thread_local! {
+        static DRAWN: RefCell<Drawn> = const { RefCell::new(Drawn { process: 0, bytes: [0; CHANCE * 64], left: 0 }) };
+    }
+    DRAWN.with_borrow_mut(|drawn| {
+        let process = std::process::id();
+        if drawn.left == 0 || drawn.process != process {
+            drawn.left = 0;
+            getrandom::fill(&mut drawn.bytes).map_err(|_| NoRandomness)?;
+            (drawn.process, drawn.left) = (process, drawn.bytes.len() / CHANCE);
+        }
+        drawn.left -= 1;
+        let mut random = [0; CHANCE];
+        let used = drawn.left * CHANCE..(drawn.left + 1) * CHANCE;
+        random.copy_from_slice(&drawn.bytes[used.clone()]);
+        drawn.bytes[used].fill(0);
+        Ok(random)
+    })
 }
 
 /// The system's source of randomness does not answer.
@@ -265,7 +294,8 @@ mod tests {
         let random = [0x0c, 0xc3, 0x18, 0xc4, 0xdc, 0x0c, 0x0c, 0x07, 0x39, 0x8f];
         let key = Key::uuid_v7(0x017F_22E2_79B0, random);
         assert_eq!(key.as_str(), "017f22e2-79b0-7cc3-98c4-dc0c0c07398f");
-        assert_ne!(Key::random().unwrap(), Key::random().unwrap());
+        let drawn: std::collections::HashSet<Key> = (0..1_000).map(|_| Key::random().unwrap()).collect();
+        assert_eq!(drawn.len(), 1_000);
     }
 
     #[test]
