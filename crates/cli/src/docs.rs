@@ -15,6 +15,7 @@ use std::{
 use clap::{Args, ValueEnum};
 use retrysafe_core::{contract::Contract, policy::Place};
 
+pub(crate) use self::facts::{failure, titled};
 use self::{
     facts::facts,
     page::{Example, Format, Language, Page},

@@ -10,6 +10,7 @@ mod failure;
 mod lint;
 mod logs;
 mod migrate;
+mod overlay;
 mod ready;
 mod serve;
 mod shop;
@@ -48,6 +49,7 @@ enum Command {
     Migrate(migrate::MigrateArgs),
     Docs(docs::DocsArgs),
     Doctor(doctor::DoctorArgs),
+    Overlay(overlay::OverlayArgs),
     Shop(shop::ShopArgs),
     Simulate(simulate::SimulateArgs),
     Store(store::StoreArgs),
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
         Command::Migrate(args) => failure::exit(migrate::run(&args)),
         Command::Docs(args) => docs::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Overlay(args) => overlay::run(&args),
         Command::Shop(args) => failure::exit(shop::run(&args)),
         Command::Simulate(args) => failure::exit(simulate::run(&args)),
         Command::Store(args) => failure::exit(store::run(&args)),

@@ -97,7 +97,7 @@ fn carrier(carrier: &Carrier) -> String {
 }
 
 /// `idempotency-key` as people write it.
-fn titled(name: &str) -> String {
+pub(crate) fn titled(name: &str) -> String {
     let word = |word: &str| {
         let mut letters = word.chars();
         letters
@@ -127,7 +127,7 @@ fn in_flight(answer: &InFlightAnswer) -> &'static str {
 }
 
 /// What becomes of a failure with this status: `stored` (for `time`), `released`, `unknown`.
-fn failure(endpoint: &Endpoint, status: u16, place: Place) -> Value {
+pub(crate) fn failure(endpoint: &Endpoint, status: u16, place: Place) -> Value {
     let keep = match &endpoint.failures {
         FailurePolicy::StoreAll => Keep::Window,
         FailurePolicy::ByClass(classes) => classes
