@@ -16,5 +16,6 @@ pub mod outcome;
 pub mod pointer;
 pub mod policy;
 pub mod record;
+pub mod recovery;
 pub mod retry;
 pub mod time;

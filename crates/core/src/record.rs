@@ -89,6 +89,8 @@ pub enum Uncertainty {
     Declared,
     /// The effect happened, but its result could not be stored (S14).
     ResultNotStored,
+    /// A request of several steps cannot go on by itself; its journal says why.
+    Stopped,
 }
 
 /// What a lost holder means (design 4, the table of takeovers).

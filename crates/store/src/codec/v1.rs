@@ -213,6 +213,6 @@ macro_rules! numbered {
 
 numbered!(recovery_number, recovery, RecoveryClass { Atomic = 0, Phased = 1, Outside = 2, Deduplicated = 3 });
 numbered!(why_number, why, Uncertainty {
-    HolderLost = 0, UpstreamLost = 1, Panicked = 2, Declared = 3, ResultNotStored = 4,
+    HolderLost = 0, UpstreamLost = 1, Panicked = 2, Declared = 3, ResultNotStored = 4, Stopped = 5,
 });
 numbered!(not_kept_number, not_kept, NotKept { TooLarge = 0, Streamed = 1, ByContract = 2 });

@@ -32,9 +32,19 @@ pub(super) fn atomic_without_transactions(case: &Case<'_>) -> Option<Finding> {
 }
 
 pub(super) fn phased_not_offered(case: &Case<'_>) -> Option<Finding> {
-    (case.endpoint.recovery == RecoveryClass::Phased).then(|| {
-        let message =
-            "recovery points are not offered by this version, so a lost run could not be resumed from one";
+    let here = case.offered.place == Place::Library && case.offered.transactions;
+    (case.endpoint.recovery == RecoveryClass::Phased && !here).then(|| {
+        let message = match case.offered.place {
+            Place::Gateway => {
+                "recovery points are set by steps inside the service, and a gateway has none".to_owned()
+            }
+            Place::Library => {
+                format!(
+                    "the {} store cannot commit recovery points with a handler's writes",
+                    case.offered.store
+                )
+            }
+        };
         error("phased_not_offered", message, "write recovery = \"outside\"")
     })
 }
