@@ -31,6 +31,7 @@ use retrysafe_core::{
 
 use crate::{ErrorKind, StoreError};
 
+pub(crate) mod entry;
 mod v1;
 
 /// The version this build writes.

@@ -34,6 +34,7 @@ mod claims;
 mod content;
 mod holders;
 mod indexes;
+mod journals;
 mod lifetimes;
 pub(crate) mod samples;
 
@@ -94,6 +95,12 @@ const CASES: &[Case] = cases![
     indexes::listing_pages_through_everything_once,
     indexes::listing_filters,
     indexes::the_census_counts_states,
+    journals::spec_5_3_entries_are_committed_with_their_record_and_read_in_order,
+    journals::protocol_6_a_holder_that_was_taken_over_writes_no_entry,
+    journals::an_entry_whose_place_is_taken_changes_nothing,
+    journals::a_late_renewal_takes_no_recovery_point_back,
+    journals::a_staged_effect_is_one_drainers_at_a_time_and_ends_once,
+    journals::journals_are_forgotten_when_their_record_is_gone_and_their_effects_are_sent,
 ];
 
 /// Runs every case, each in a place that `make` makes. Needs a Tokio runtime.

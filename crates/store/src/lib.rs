@@ -17,6 +17,7 @@ pub mod codec;
 pub mod conformance;
 pub mod doctor;
 mod error;
+pub mod journal;
 #[cfg(feature = "mysql")]
 pub mod mariadb;
 #[cfg(feature = "memory")]
@@ -128,6 +129,11 @@ pub trait Store: Send + Sync + 'static {
     ) -> StoreFuture<'a, Option<u64>> {
         let _ = (from, to, within);
         Box::pin(std::future::ready(Ok(None)))
+    }
+
+    /// This store as one that keeps journals. `None`: requests of several steps cannot be guarded here.
+    fn journals(&self) -> Option<&dyn journal::Journal> {
+        None
     }
 
     /// Deletes at most `limit` rows of the effect ledger that were written before `before`. Returns how many.

@@ -66,6 +66,7 @@ mod business;
 mod checkpoint;
 mod fault;
 mod jobs;
+mod journal;
 mod open_error;
 mod place;
 mod queue;
@@ -250,6 +251,11 @@ impl SqliteStore {
         answer.await.unwrap_or_else(|_| Err(StoreError::new(ErrorKind::Unknown, "waiting for a commit")))
     }
 
+    /// Reads beside the writer.
+    fn read<T>(&self, read: impl FnOnce(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        self.readers.read(read)
+    }
+
     /// The answer that a read can give to a claim on a key that is taken.
     fn answer_from_read(&self, address: &Address, write: &Write) -> Result<Option<Written>, StoreError> {
         if write.expect != Expect::Absent {
@@ -378,6 +384,10 @@ impl Store for SqliteStore {
 
     fn census<'a>(&'a self) -> StoreFuture<'a, Census> {
         Box::pin(ready(self.readers.meta().map(|meta| meta.census)))
+    }
+
+    fn journals(&self) -> Option<&dyn crate::journal::Journal> {
+        Some(self)
     }
 
     /// One writer at a time: whatever a transaction read is still true when it commits.

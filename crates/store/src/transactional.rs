@@ -24,7 +24,7 @@ use retrysafe_core::{
     record::{Record, Write},
 };
 
-use crate::{ErrorKind, StoreError};
+use crate::{ErrorKind, StoreError, journal::Notes};
 
 /// A database that keeps records and business rows alike.
 pub trait Transactional: Send + Sync + 'static {
@@ -77,6 +77,22 @@ pub trait OpenTransaction: Send + Sized + 'static {
         ready(Err(StoreError::new(
             ErrorKind::Unavailable,
             "writing to an effect ledger that this store does not keep",
+        )))
+    }
+
+    /// Writes `notes` of the request at `address` in this transaction: they are committed with everything else, guarded by
+    /// the write that [`commit`](OpenTransaction::commit) is given. Taken back by [`undo`](OpenTransaction::undo).
+    ///
+    /// An entry whose place is taken fails, and the transaction with it.
+    fn note(
+        &mut self,
+        address: &Address,
+        notes: &Notes,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send {
+        let _ = (address, notes);
+        ready(Err(StoreError::new(
+            ErrorKind::Unavailable,
+            "writing to a journal that this store does not keep",
         )))
     }
 

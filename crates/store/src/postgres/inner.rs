@@ -14,6 +14,7 @@ use crate::{
 pub(super) struct Inner<D: Driver> {
     pub(super) driver: D,
     pub(super) texts: Texts,
+    pub(super) journal: super::journal::Texts,
     pub(super) options: PostgresOptions,
     pub(super) clock: DatabaseClock,
     /// Lock ids of addresses are made with it.
@@ -45,6 +46,7 @@ impl<D: Driver> Inner<D> {
             clock: DatabaseClock::new(options.clock_limits),
             finished: Finished::new(),
             meters: Calls::new(),
+            journal: super::journal::Texts::new(&options.schema),
             driver,
             texts,
             options,

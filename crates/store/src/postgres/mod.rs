@@ -55,6 +55,7 @@ mod fault;
 mod find;
 mod finished;
 mod inner;
+mod journal;
 #[cfg(any(feature = "postgres", feature = "sqlx"))]
 mod literals;
 #[cfg(feature = "sqlx")]
@@ -263,6 +264,8 @@ impl<D: Driver> Store for PostgresStore<D> {
 
     fn handler_waits(&self) -> Option<Duration> {
         Some(self.inner.options.lock_timeout.max(self.inner.options.statement_timeout))
+    fn journals(&self) -> Option<&dyn crate::journal::Journal> {
+        Some(self)
     }
 
     /// Every write names the state that it replaces, and a new row has one place. What a handler read is guarded as well where

@@ -34,6 +34,7 @@ use super::{
 };
 use crate::{
     ErrorKind, StoreError,
+    journal::Notes,
     sql::{
         Connection, Driver, FailureKind, Ran, Rows, Statement, Value,
         row::{Columns, Guard, Row, address_values, corrupt},
@@ -117,6 +118,10 @@ impl<D: Driver> OpenTransaction for PostgresTransaction<D> {
 
     async fn effect(&mut self, address: &Address, attempt: AttemptId, step: &str) -> Result<(), StoreError> {
         self.inner.effect(&mut self.connection, address, attempt, step).await
+    }
+
+    async fn note(&mut self, address: &Address, notes: &Notes) -> Result<(), StoreError> {
+        self.inner.note(&mut self.connection, address, notes).await
     }
 
     async fn undo(&mut self) -> Result<(), StoreError> {

@@ -12,6 +12,7 @@ mod driver;
 pub(crate) mod due;
 pub(crate) mod effects;
 pub(crate) mod fault;
+pub(crate) mod journal;
 pub(crate) mod row;
 mod value;
 

@@ -22,7 +22,7 @@ use super::{
     fault::failed,
     jobs::Changes,
     transaction::{Transaction, key_of},
-    watch::{Holder, Watch},
+    watch::{Handed, Holder, Watch},
 };
 use crate::{ErrorKind, StoreError, Written};
 
@@ -63,6 +63,10 @@ impl SqliteTx<'_> {
 }
 
 impl SqliteTx<'_> {
+    pub(super) fn hand_to(&self, holder: Holder) -> Handed<'_> {
+        self.watch.hand_to(holder)
+    }
+
     /// Where the claim is: whose request it is, and its key for whoever de-duplicates further on.
     pub fn address(&self) -> &Address {
         self.address

@@ -229,6 +229,14 @@ impl Readers {
         rows.map_err(failed(READING))?.into_iter().map(Found::decode).collect()
     }
 
+    /// Runs `read` on one of the connections.
+    pub(super) fn read<T>(
+        &self,
+        read: impl FnOnce(&Connection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        read(&self.connection())
+    }
+
     /// A free connection, else the next in turn. A panic of another reader leaves nothing behind in one.
     fn connection(&self) -> MutexGuard<'_, Connection> {
         let first = self.last.fetch_add(1, Ordering::Relaxed);

@@ -15,7 +15,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 use super::{OpenError, SqliteOptions};
 
 /// The layout this build writes. A file with a later one is refused.
-const SCHEMA: i64 = 2;
+const SCHEMA: i64 = 3;
 
 /// Marks the file as a store of ours, so that no other database is ever mistaken for one: "rsf1".
 const APPLICATION_ID: i64 = 0x7273_6631;
@@ -38,7 +38,7 @@ const TABLES: &str = "
         uncertain     INTEGER NOT NULL,
         completed     INTEGER NOT NULL
     ) STRICT;
-    INSERT INTO retrysafe_meta VALUES (1, 2, 0, NULL, NULL, NULL, 0, 0, 0);
+    INSERT INTO retrysafe_meta VALUES (1, 3, 0, NULL, NULL, NULL, 0, 0, 0);
     CREATE TABLE retrysafe_record (
         id        INTEGER PRIMARY KEY,
         namespace BLOB NOT NULL,
@@ -70,6 +70,36 @@ const LEDGER: &str = "
     CREATE INDEX retrysafe_effect_address ON retrysafe_effect (namespace, account, key, step, at);
     CREATE INDEX retrysafe_effect_at ON retrysafe_effect (at);
 ";
+
+/// Journals and staged effects. The address stands in the first entry only, to see whether its record is still there.
+const JOURNALS: &str = "
+    CREATE TABLE retrysafe_journal (
+        operation BLOB NOT NULL,
+        seq       INTEGER NOT NULL,
+        at        INTEGER NOT NULL,
+        namespace BLOB,
+        account   BLOB,
+        key       BLOB,
+        data      BLOB NOT NULL,
+        PRIMARY KEY (operation, seq)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX retrysafe_journal_opened ON retrysafe_journal (at) WHERE seq = 0;
+    CREATE TABLE retrysafe_staged (
+        operation BLOB NOT NULL,
+        name      BLOB NOT NULL,
+        key       BLOB NOT NULL,
+        payload   BLOB NOT NULL,
+        state     INTEGER NOT NULL,
+        due       INTEGER NOT NULL,
+        tries     INTEGER NOT NULL,
+        failure   BLOB,
+        PRIMARY KEY (operation, name)
+    ) STRICT;
+    CREATE INDEX retrysafe_staged_due ON retrysafe_staged (due) WHERE state = 0;
+";
+
+/// From layout 2, which knew no requests of several steps.
+const FROM_2: &str = "UPDATE retrysafe_meta SET schema = 3;";
 
 /// From layout 1, whose tables had names that a business table may want.
 const FROM_1: &str = "
@@ -111,12 +141,21 @@ pub(super) fn prepare(connection: &mut Connection, options: &SqliteOptions) -> R
     let tables: i64 =
         transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(failed)?;
     if tables == 0 {
-        transaction.execute_batch(TABLES).and_then(|()| transaction.execute_batch(LEDGER)).map_err(failed)?;
+        for tables in [TABLES, LEDGER, JOURNALS] {
+            transaction.execute_batch(tables).map_err(failed)?;
+        }
         transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(failed)?;
     }
     if layout(&transaction).map_err(failed)? == Some(1) {
         transaction.execute_batch(FROM_1).and_then(|()| transaction.execute_batch(LEDGER)).map_err(failed)?;
-        tracing::info!(path = %path.display(), from = 1, to = SCHEMA, "the layout of the store was upgraded");
+        tracing::info!(path = %path.display(), from = 1, to = 2, "the layout of the store was upgraded");
+    }
+    if layout(&transaction).map_err(failed)? == Some(2) {
+        transaction
+            .execute_batch(FROM_2)
+            .and_then(|()| transaction.execute_batch(JOURNALS))
+            .map_err(failed)?;
+        tracing::info!(path = %path.display(), from = 2, to = SCHEMA, "the layout of the store was upgraded");
     }
     match layout(&transaction).map_err(failed)? {
         Some(SCHEMA) => transaction.commit().map_err(failed),

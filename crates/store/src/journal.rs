@@ -1,0 +1,126 @@
+//! Journals of requests of several steps, and effects that leave after a commit.
+//!
+//! A journal is kept under the id of its operation, which survives takeovers, apart from the record: a renewal that arrives
+//! late rewrites the record, and must not take a recovery point back. What guards an entry is the record's attempt
+//! id: entries are written in the commit of a conditional [`Write`], or not at all.
+//!
+//! **Staged effects** are rows of the same commit, sent afterwards by whoever drains them, each with its own derived key.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use retrysafe_core::{
+    address::Address,
+    ids::StatusId,
+    record::Write,
+    recovery::{DownstreamKey, Entry},
+    time::Wall,
+};
+
+use crate::{Store, StoreFuture, Written};
+
+/// The most entries of one journal: what goes on for longer is going round in circles.
+pub const JOURNAL_MAX: usize = 10_000;
+/// The longest result, request or payload of one entry or effect.
+pub const ENTRY_MAX_BYTES: usize = 1 << 20;
+
+/// What is written beside a record, in the same commit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Notes {
+    /// Whose journal.
+    pub operation: StatusId,
+    /// New entries, in their order.
+    pub entries: Vec<Entry>,
+    /// Effects that may leave once this is committed.
+    pub staged: Vec<NewEffect>,
+}
+
+/// An effect to be staged.
+#[derive(Clone, PartialEq, Eq)]
+pub struct NewEffect {
+    /// Unique in its operation.
+    pub name: Box<str>,
+    /// The key it is sent with, at every attempt.
+    pub key: DownstreamKey,
+    /// What is sent.
+    pub payload: Bytes,
+    /// From when on.
+    pub due: Wall,
+}
+
+/// An effect that is somebody's to send, until its time is over.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Staged {
+    /// Of which operation.
+    pub operation: StatusId,
+    /// Which of its effects.
+    pub name: Box<str>,
+    /// The key it is sent with, at every attempt.
+    pub key: DownstreamKey,
+    /// What is sent.
+    pub payload: Bytes,
+    /// How often it was taken, this time included. Guards its end.
+    pub tries: u32,
+}
+
+/// How the sending of an effect ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Sent {
+    /// It was taken.
+    Yes,
+    /// It is to be tried again then; what was in the way.
+    Later(Wall, Box<str>),
+    /// It is not tried again; what was in the way.
+    Never(Box<str>),
+}
+
+/// How many effects are staged, for metrics.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct StagedCensus {
+    /// Not sent yet.
+    pub waiting: u64,
+    /// Given up.
+    pub dead: u64,
+}
+
+/// A store that keeps journals. Reached by [`Store::journals`].
+pub trait Journal: Store {
+    /// Applies `write` as [`Store::write_if`] does, and `notes` in the same commit.
+    ///
+    /// An entry whose place is taken is an error that changes nothing. Whether an error is a write that was applied after
+    /// all is found out by reading the journal: it holds the entry, by this attempt, or it does not.
+    fn note_if<'a>(
+        &'a self,
+        address: &'a Address,
+        write: &'a Write,
+        notes: &'a Notes,
+    ) -> StoreFuture<'a, Written>;
+
+    /// The journal of `operation`, in its order, as committed.
+    fn journal<'a>(&'a self, operation: StatusId) -> StoreFuture<'a, Vec<Entry>>;
+
+    /// Takes at most `limit` effects that are due at `now` and not taken, oldest first; nobody else gets them for `lease`.
+    fn take_staged<'a>(&'a self, now: Wall, lease: Duration, limit: usize) -> StoreFuture<'a, Vec<Staged>>;
+
+    /// Ends a sending. `false`: it was taken by somebody else meanwhile, or is over.
+    fn end_staged<'a>(&'a self, staged: &'a Staged, sent: &'a Sent) -> StoreFuture<'a, bool>;
+
+    /// How many effects are staged.
+    fn staged_census<'a>(&'a self) -> StoreFuture<'a, StagedCensus>;
+
+    /// Deletes at most `limit` journals that were opened before `before`, whose record is gone and whose effects are sent;
+    /// returns how many.
+    fn forget_journals<'a>(&'a self, before: Wall, limit: usize) -> StoreFuture<'a, usize>;
+}
+
+impl std::fmt::Debug for NewEffect {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "NewEffect({}, {} bytes)", self.name, self.payload.len())
+    }
+}
+
+impl std::fmt::Debug for Staged {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Staged({}, {} bytes, try {})", self.name, self.payload.len(), self.tries)
+    }
+}

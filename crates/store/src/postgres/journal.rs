@@ -1,0 +1,169 @@
+//! Journals and staged effects. See [`crate::sql::journal`].
+
+use std::{sync::Arc, time::Duration};
+
+use retrysafe_core::{address::Address, ids::StatusId, record::Write, recovery::Entry, time::Wall};
+
+use super::{
+    PostgresStore, Schema,
+    fault::{Does, failed},
+    inner::Inner,
+};
+use crate::{
+    ErrorKind, Store, StoreError, StoreFuture, Written,
+    journal::{Journal, Notes, Sent, Staged, StagedCensus},
+    sql::{
+        Driver, Statement,
+        journal::{
+            FORGETTING, READING, STAGING, WRITING, census, effects, end, entries, journal, operation, taken,
+        },
+    },
+    transactional::{Committed, OpenTransaction, Transactional, Undone},
+};
+
+/// The statements of this file.
+pub(super) struct Texts {
+    append: Arc<str>,
+    stage: Arc<str>,
+    read: Arc<str>,
+    take: Arc<str>,
+    end: Arc<str>,
+    census: Arc<str>,
+    forget: Arc<str>,
+}
+
+impl Texts {
+    pub(super) fn new(schema: &Schema) -> Self {
+        let s = format!("\"{schema}\"");
+        Self {
+            append: format!(
+                "INSERT INTO {s}.journal (operation, seq, at_ms, namespace, account, key, data) \
+                 VALUES ($1::bytea, $2::bigint, $3::bigint, $4::bytea, $5::bytea, $6::bytea, $7::bytea)"
+            )
+            .into(),
+            stage: format!(
+                "INSERT INTO {s}.staged (operation, name, key, payload, state, due_ms, tries) \
+                 VALUES ($1::bytea, $2::bytea, $3::bytea, $4::bytea, 0, $5::bigint, 0)"
+            )
+            .into(),
+            read: format!(
+                "SELECT seq, at_ms, data FROM {s}.journal WHERE operation = $1::bytea ORDER BY seq"
+            )
+            .into(),
+            // What somebody else is taking is left to them, so that many drainers share the work.
+            take: format!(
+                "UPDATE {s}.staged SET due_ms = $2::bigint, tries = tries + 1 WHERE ctid = ANY (ARRAY(\
+                   SELECT ctid FROM {s}.staged WHERE state = 0 AND due_ms <= $1::bigint \
+                   ORDER BY due_ms LIMIT $3::bigint FOR UPDATE SKIP LOCKED)) AND state = 0 AND due_ms <= $1::bigint \
+                 RETURNING operation, name, key, payload, tries"
+            )
+            .into(),
+            end: format!(
+                "UPDATE {s}.staged SET state = $4::bigint, due_ms = $5::bigint, failure = $6::bytea \
+                 WHERE operation = $1::bytea AND name = $2::bytea AND tries = $3::bigint AND state = 0"
+            )
+            .into(),
+            census: format!(
+                "SELECT (SELECT count(*) FROM {s}.staged WHERE state = 0), \
+                        (SELECT count(*) FROM {s}.staged WHERE state = 2)"
+            )
+            .into(),
+            forget: format!(
+                "WITH gone AS (SELECT operation FROM {s}.journal AS j WHERE seq = 0 AND at_ms < $1::bigint \
+                   AND NOT EXISTS (SELECT FROM {s}.key AS k WHERE k.namespace = j.namespace \
+                     AND k.account = j.account AND k.key = j.key AND k.status = j.operation) \
+                   AND NOT EXISTS (SELECT FROM {s}.staged AS s WHERE s.operation = j.operation AND s.state = 0) \
+                   LIMIT $2::bigint FOR UPDATE SKIP LOCKED), \
+                 effects AS (DELETE FROM {s}.staged USING gone WHERE staged.operation = gone.operation), \
+                 entries AS (DELETE FROM {s}.journal USING gone WHERE journal.operation = gone.operation) \
+                 SELECT count(*) FROM gone"
+            )
+            .into(),
+        }
+    }
+}
+
+impl<D: Driver> Inner<D> {
+    /// Writes `notes` in the transaction that is open on `connection`. Never tried again: after a failure PostgreSQL takes
+    /// no more statements of that transaction.
+    pub(super) async fn note(
+        &self,
+        connection: &mut D::Connection,
+        address: &Address,
+        notes: &Notes,
+    ) -> Result<(), StoreError> {
+        let append =
+            entries(address, notes)?.into_iter().map(|row| Statement::new(&self.journal.append, row));
+        let stage = effects(notes)?.into_iter().map(|row| Statement::new(&self.journal.stage, row));
+        let statements: Vec<Statement> = append.chain(stage).collect();
+        let Some(ran) = self.in_time(connection, &statements).await else {
+            return Err(StoreError::new(ErrorKind::Unavailable, WRITING));
+        };
+        // Not committed yet, so nothing is unknown.
+        ran.all().map(drop).map_err(|failure| failed(failure, WRITING, Does::Read))
+    }
+}
+
+impl<D: Driver> Journal for PostgresStore<D> {
+    /// A phase without business rows: the transaction is the same.
+    fn note_if<'a>(
+        &'a self,
+        address: &'a Address,
+        write: &'a Write,
+        notes: &'a Notes,
+    ) -> StoreFuture<'a, Written> {
+        Box::pin(async move {
+            let mut open = Transactional::open(self).await?;
+            open.note(address, notes).await?;
+            match open.commit(address, write).await? {
+                Committed::Yes(fence) => Ok(Written::Yes(fence)),
+                Committed::No(Undone::Stale) => Ok(Written::No(self.load(address).await?)),
+                Committed::No(Undone::Conflict) => Err(StoreError::new(ErrorKind::Busy, WRITING)),
+                Committed::No(Undone::Constraint | Undone::Lost) => {
+                    Err(StoreError::new(ErrorKind::Unavailable, WRITING))
+                }
+            }
+        })
+    }
+
+    fn journal<'a>(&'a self, of: StatusId) -> StoreFuture<'a, Vec<Entry>> {
+        Box::pin(async move {
+            let statement = Statement::new(&self.inner.journal.read, vec![operation(of)]);
+            journal(&self.inner.one(statement, READING, Does::Read).await?)
+        })
+    }
+
+    fn take_staged<'a>(&'a self, now: Wall, lease: Duration, limit: usize) -> StoreFuture<'a, Vec<Staged>> {
+        Box::pin(async move {
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            let values = vec![now.unix_ms().into(), now.plus(lease).unix_ms().into(), limit.into()];
+            let statement = Statement::new(&self.inner.journal.take, values);
+            taken(&self.inner.one(statement, STAGING, Does::Write).await?)
+        })
+    }
+
+    fn end_staged<'a>(&'a self, staged: &'a Staged, sent: &'a Sent) -> StoreFuture<'a, bool> {
+        Box::pin(async move {
+            let statement = Statement::new(&self.inner.journal.end, end(staged, sent));
+            Ok(self.inner.one(statement, STAGING, Does::Write).await?.affected == 1)
+        })
+    }
+
+    fn staged_census<'a>(&'a self) -> StoreFuture<'a, StagedCensus> {
+        Box::pin(async move {
+            let statement = Statement::plain(&self.inner.journal.census);
+            census(&self.inner.one(statement, STAGING, Does::Read).await?)
+        })
+    }
+
+    fn forget_journals<'a>(&'a self, before: Wall, limit: usize) -> StoreFuture<'a, usize> {
+        Box::pin(async move {
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            let values = vec![before.unix_ms().into(), limit.into()];
+            let statement = Statement::new(&self.inner.journal.forget, values);
+            let rows = self.inner.one(statement, FORGETTING, Does::Write).await?;
+            let count = rows.only(0).and_then(crate::sql::Value::int).unwrap_or(0);
+            Ok(usize::try_from(count).unwrap_or(0))
+        })
+    }
+}

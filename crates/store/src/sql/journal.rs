@@ -1,0 +1,117 @@
+//! What the journals of databases have in common: rows as values, and back.
+
+use retrysafe_core::{
+    address::Address,
+    ids::StatusId,
+    recovery::{DownstreamKey, Entry},
+    time::Wall,
+};
+
+use super::{
+    Rows, Value,
+    row::{address_values, corrupt},
+};
+use crate::{
+    ErrorKind, StoreError,
+    codec::entry,
+    journal::{ENTRY_MAX_BYTES, JOURNAL_MAX, NewEffect, Notes, Sent, Staged, StagedCensus},
+};
+
+pub(crate) const WRITING: &str = "writing to a journal";
+pub(crate) const READING: &str = "reading a journal";
+pub(crate) const STAGING: &str = "handling staged effects";
+pub(crate) const FORGETTING: &str = "forgetting journals";
+
+/// States of staged effects, as rows have them.
+const WAITING: i64 = 0;
+const SENT: i64 = 1;
+const DEAD: i64 = 2;
+
+/// Operation.
+pub(crate) fn operation(operation: StatusId) -> Value {
+    Value::bytes(&operation.as_u128().to_be_bytes())
+}
+
+/// Operation, seq, at, namespace, account, key, data: for each entry of `notes`.
+pub(crate) fn entries(address: &Address, notes: &Notes) -> Result<Vec<Vec<Value>>, StoreError> {
+    let row = |written: &Entry| {
+        if usize::try_from(written.seq).unwrap_or(usize::MAX) >= JOURNAL_MAX {
+            return Err(StoreError::new(ErrorKind::Full, WRITING));
+        }
+        let mut row =
+            vec![operation(notes.operation), i64::from(written.seq).into(), written.at.unix_ms().into()];
+        match written.seq {
+            0 => row.extend(address_values(address)),
+            _ => row.extend([Value::Null, Value::Null, Value::Null]),
+        }
+        row.push(Value::Bytes(entry::encode(written)?.into()));
+        Ok(row)
+    };
+    notes.entries.iter().map(row).collect()
+}
+
+/// Operation, name, key, payload, due: for each effect of `notes`.
+pub(crate) fn effects(notes: &Notes) -> Result<Vec<Vec<Value>>, StoreError> {
+    let row = |effect: &NewEffect| match effect.payload.len() > ENTRY_MAX_BYTES {
+        true => Err(StoreError::new(ErrorKind::Full, WRITING)),
+        false => Ok(vec![
+            operation(notes.operation),
+            Value::bytes(effect.name.as_bytes()),
+            Value::bytes(effect.key.as_str().as_bytes()),
+            Value::Bytes(effect.payload.clone()),
+            effect.due.unix_ms().into(),
+        ]),
+    };
+    notes.staged.iter().map(row).collect()
+}
+
+/// From the columns `seq, at, data`.
+pub(crate) fn journal(rows: &Rows) -> Result<Vec<Entry>, StoreError> {
+    let entry = |columns: &Vec<Value>| {
+        let [seq, at, data] = columns.as_slice() else { return Err(corrupt()) };
+        let seq = seq.int().and_then(|seq| u32::try_from(seq).ok()).ok_or_else(corrupt)?;
+        let at = at.int().map(Wall::from_unix_ms).ok_or_else(corrupt)?;
+        entry::decode(seq, at, data.as_bytes().ok_or_else(corrupt)?)
+    };
+    rows.rows.iter().map(entry).collect()
+}
+
+/// From the columns `operation, name, key, payload, tries`.
+pub(crate) fn taken(rows: &Rows) -> Result<Vec<Staged>, StoreError> {
+    let text = |value: &Value| String::from_utf8(value.as_bytes()?.to_vec()).ok();
+    let staged = |columns: &Vec<Value>| {
+        let [operation, name, key, payload, tries] = columns.as_slice() else { return None };
+        let operation: [u8; 16] = operation.as_bytes()?.as_ref().try_into().ok()?;
+        Some(Staged {
+            operation: StatusId::new(u128::from_be_bytes(operation)),
+            name: text(name)?.into(),
+            key: DownstreamKey::from_stored(&text(key)?),
+            payload: payload.as_bytes()?.clone(),
+            tries: u32::try_from(tries.int()?).ok()?,
+        })
+    };
+    rows.rows.iter().map(|columns| staged(columns).ok_or_else(corrupt)).collect()
+}
+
+/// Operation, name, tries, state, due, failure.
+pub(crate) fn end(staged: &Staged, sent: &Sent) -> Vec<Value> {
+    let (state, due, failure) = match sent {
+        Sent::Yes => (SENT, 0, None),
+        Sent::Later(due, why) => (WAITING, due.unix_ms(), Some(why)),
+        Sent::Never(why) => (DEAD, 0, Some(why)),
+    };
+    vec![
+        operation(staged.operation),
+        Value::bytes(staged.name.as_bytes()),
+        i64::from(staged.tries).into(),
+        state.into(),
+        due.into(),
+        failure.map(|why| Value::bytes(why.as_bytes())).into(),
+    ]
+}
+
+/// From the columns `waiting, dead`.
+pub(crate) fn census(rows: &Rows) -> Result<StagedCensus, StoreError> {
+    let count = |at| rows.only(at).and_then(Value::int).map(i64::cast_unsigned).ok_or_else(corrupt);
+    Ok(StagedCensus { waiting: count(0)?, dead: count(1)? })
+}
