@@ -6,6 +6,7 @@ mod cases;
 mod client;
 mod crashes;
 mod kills;
+mod model;
 mod once;
 mod power;
 mod sdks;
@@ -119,6 +120,7 @@ fn prove(id: &str, scale: Scale) -> Result<bool> {
         "main-job.4" => vectors::prove(scale),
         "main-job.5" => cases::prove(scale),
         "main-job.6" => bench::prove(scale),
+        "recovery.3" => model::prove(scale),
         "transactions.1" => business::prove(scale),
         "transactions.2" => kills::prove(scale),
         "transactions.3" => stopped::prove(scale),

@@ -1,4 +1,4 @@
-//! Disks that misbehave, for tests and measurements of the SQLite store.
+//! What cannot be waited for: disks that misbehave, and everything that can happen to a request ([`model`]).
 //!
 //! SQLite reaches the disk through a *VFS*. The ones here stand over SQLite's own and are registered under a name that
 //! [`SqliteOptions::vfs`](retrysafe_store::sqlite::SqliteOptions::vfs) takes:
@@ -29,6 +29,7 @@
 #![allow(unsafe_code)]
 
 mod disks;
+pub mod model;
 mod power;
 mod tripwire;
 mod vfs;
