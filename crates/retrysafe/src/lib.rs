@@ -25,7 +25,8 @@
 //! ```
 //!
 //! The handler form is [`extract::Keyed`]: it decides itself what is stored and what frees the key. In a transaction of the
-//! store, its rows and its answer are committed together. [`consume`] does the same for queues, webhooks and jobs.
+//! store, its rows and its answer are committed together. [`consume`] does the same for queues, webhooks and jobs, and [`recovery`]
+//! runs requests of several steps, with foreign calls in between.
 //!
 //! # What it does not do
 //! It does not promise more than the contract's scope and window, and it cannot see an effect that the handler caused
@@ -53,6 +54,7 @@ pub use retrysafe_core::{
 pub use retrysafe_server::consume;
 #[cfg(feature = "axum")]
 pub use retrysafe_server::extract;
+pub use retrysafe_server::recovery;
 pub use retrysafe_server::{
     Application, Body, BoxError, BuildFault, Builder, Disposition, Effect, Guarded, Inquire, InquireFuture,
     KeyFileFault, NoAnswer, NoUpstreamAnswer, Peer, Place, Refuse, Reply, Retrysafe, RetrysafeService,
@@ -62,6 +64,7 @@ pub use retrysafe_server::{
 pub use retrysafe_store::sqlite::{SqliteConnection, SqliteOptions, SqliteStore, SqliteTx};
 pub use retrysafe_store::{
     Store, StoreError,
+    journal::Journal,
     memory::MemoryStore,
     transactional::{OpenTransaction, Transactional},
 };

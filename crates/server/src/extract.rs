@@ -35,14 +35,15 @@ use http::StatusCode;
 use retrysafe_core::{codes::Code, decide::Refusal};
 #[cfg(feature = "sqlite")]
 use retrysafe_store::sqlite::{SqliteStore, SqliteTx};
-use retrysafe_store::{Store, transactional::Transactional};
-use serde::de::DeserializeOwned;
+use retrysafe_store::{Store, journal::Journal, transactional::Transactional};
+use serde::{Serialize, de::DeserializeOwned};
 
 pub use crate::reply::{Refuse, Reply};
 use crate::{
     admit::Admitted,
     body::Body,
     guard::{Guard, Guarded, Job},
+    recovery::{Recovery, declared},
     reply::respond,
     retrysafe::Retrysafe,
     transaction::Tx,
@@ -61,6 +62,11 @@ pub struct Keyed<T> {
 pub struct Answer(http::Response<Body>);
 
 impl<T: Send + 'static> Keyed<T> {
+    /// The verified account that the key belongs to.
+    pub fn account(&self) -> &retrysafe_core::address::Account {
+        self.job.address.account()
+    }
+
     /// The body.
     pub fn body(&self) -> &T {
         &self.body
@@ -115,6 +121,26 @@ impl<T: Send + 'static> Keyed<T> {
     {
         let Keyed { guard, job, body } = self;
         Answer(guard.transact_sqlite(job, Arc::clone(store), move |tx| work(tx, body)).await)
+    }
+}
+
+impl<T: Serialize + Send + 'static> Keyed<T> {
+    /// Runs the plan called `plan` for this request, if it wins: in steps that are resumed where they stopped, by a retry or by
+    /// a completer (see [`recovery`](crate::recovery)). The contract says `recovery = "phased"`.
+    ///
+    /// `principal` is the id of whom it is done for. It and the body, as `T` declares it, are kept to run the request without
+    /// its caller: `T` declares no credentials and no card data (protocol 25).
+    pub async fn steps<D: Journal>(self, recovery: &Recovery<D>, plan: &str, principal: &str) -> Answer {
+        let Keyed { guard, job, body } = self;
+        match declared(&body) {
+            Ok(fields) => Answer(guard.in_steps(job, recovery.clone(), plan, principal, fields).await),
+            Err(error) => {
+                tracing::error!(%error, "the fields of a request cannot be written down");
+                let mut response = http::Response::new(Body::empty());
+                *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+                Answer(response)
+            }
+        }
     }
 }
 

@@ -124,10 +124,10 @@ impl Guard {
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        // This work writes through nobody's transaction. What it did before its holder was lost is not rolled back, whatever
+        // This work writes through nobody's transaction, and sets no recovery points. What it did before its holder was lost is not rolled back, whatever
         // class the contract hopes for.
         let recovery = match job.plan.endpoint.recovery {
-            RecoveryClass::Atomic => RecoveryClass::Outside,
+            RecoveryClass::Atomic | RecoveryClass::Phased => RecoveryClass::Outside,
             other => other,
         };
         match self.claim(&job, recovery, &mut InStore(&self.engine)).await {

@@ -31,6 +31,7 @@ mod layer;
 mod meters;
 mod plan;
 mod probe;
+pub mod recovery;
 mod reply;
 mod respond;
 mod retrysafe;

@@ -16,6 +16,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("example-checkout", &["retrysafe"]),
     ("example-invoices-rabbitmq", &["retrysafe"]),
     ("example-orders", &["retrysafe"]),
+    ("example-rides", &["retrysafe"]),
     ("example-webhooks", &["retrysafe"]),
     // The sample API stands alone: it plays somebody else's service.
     ("retrysafe-shop", &[]),

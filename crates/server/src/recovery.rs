@@ -1,0 +1,271 @@
+//! Requests of several steps (SPEC 5.3): a plan of named steps that can be killed anywhere, and goes on where it stopped.
+//!
+//! A [`Plan`] is a function and its [`Shape`]. It calls [`Steps::phase`] (on SQLite `phase_sync`) for local work, which is
+//! committed together with its recovery point, and [`Steps::external`] for one foreign mutation, whose **intent is written before
+//! the call**. When the request is sent again, or when nobody does and a completer goes on with it, the same function runs
+//! from its beginning: what is done gives its recorded result and does nothing.
+//!
+//! | a step that is resumed | does |
+//! |---|---|
+//! | done | nothing; its recorded result is returned |
+//! | not begun | runs |
+//! | intent without result, can ask | asks the provider by the downstream key |
+//! | intent without result, provider de-duplicates, young enough | sends the stored bytes again, with the same key |
+//! | intent without result, else | stops: the key is uncertain, and a person sees the evidence |
+//!
+//! ```no_run
+//! # use std::sync::Arc;
+//! # use retrysafe_server::{Retrysafe, Reply, recovery::{CallFault, External, Halt, Phase, Plan, Recovery, Request, Shape, Steps}};
+//! # use retrysafe_store::sqlite::SqliteStore;
+//! # use serde::{Deserialize, Serialize};
+//! # #[derive(Serialize, Deserialize)]
+//! # struct NewRide { cents: u32 }
+//! # async fn charge(key: &str, body: &[u8]) -> Result<String, CallFault> { unimplemented!() }
+//! # fn recovery(retrysafe: &Retrysafe, store: Arc<SqliteStore>) -> Result<(), Box<dyn std::error::Error>> {
+//! let shape = Shape::new("rides")?.phase("create")?.external("charge", External::ASK)?.phase("finish")?;
+//! let plan = Plan::new(shape, |mut steps: Steps<SqliteStore>, request: Request<NewRide>| async move {
+//!     let cents = request.fields.cents;
+//!     steps.phase_sync("create", move |tx| {
+//!         tx.execute("INSERT INTO ride (cents) VALUES (?1)", [cents])?;
+//!         Ok(Phase::Point(()))
+//!     }).await?;
+//!     let receipt: String = steps.external("charge", &cents, |call| async move {
+//!         charge(call.key(), call.body()).await
+//!     }).await?;
+//!     steps.answer_sync("finish", move |tx| {
+//!         tx.execute("UPDATE ride SET receipt = ?1", [&receipt])?;
+//!         Ok(Reply::json(201, &receipt))
+//!     }).await
+//! });
+//! let recovery = Recovery::of(retrysafe, store).plan(plan).build()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Limits
+//! - A plan takes the same way when it is given the same results. Whatever it decides by comes from its request or a step.
+//! - What is kept to run it without its caller is a principal id and the fields that the plan's request type declares
+//!   (protocol 25). Declare no credentials and no card data.
+//! - A fence and a downstream key protect only where the provider compares them.
+
+mod attempt;
+mod completer;
+mod drainer;
+mod http;
+mod meters;
+mod phase;
+mod points;
+mod steps;
+
+use std::{collections::HashMap, future::Future, pin::Pin, sync::Arc};
+
+use bytes::Bytes;
+use retrysafe_core::recovery::Snapshot;
+use retrysafe_store::{Store, journal::Journal};
+use serde::de::DeserializeOwned;
+
+pub use completer::{Pass, Patience};
+pub use drainer::{Effect, NotSent};
+#[cfg(feature = "sqlite")]
+pub use phase::SqlitePhaseTx;
+pub use phase::{Phase, PhaseTx};
+pub use points::{Observe, Point};
+pub use retrysafe_core::recovery::{BadName, External, Resend, Shape, Terms};
+pub use steps::{Asked, Call, CallFault, Found, Halt, Steps};
+
+#[cfg(feature = "axum")]
+pub(crate) use http::declared;
+
+use crate::{Retrysafe, reply::Reply};
+use drainer::Sender;
+use meters::Meters;
+
+/// What a plan's function returns.
+type Running = Pin<Box<dyn Future<Output = Result<Reply, Halt>> + Send>>;
+
+/// The function, given what was kept of the request.
+type Run<D> = dyn Fn(Steps<D>, &Snapshot) -> Result<Running, serde_json::Error> + Send + Sync;
+
+/// A function of steps, and their shape.
+pub struct Plan<D> {
+    shape: Arc<Shape>,
+    run: Arc<Run<D>>,
+}
+
+/// What a plan is run with: at the first attempt and at every later one.
+#[derive(Debug)]
+pub struct Request<I> {
+    /// Whom it is done for.
+    pub principal: Box<str>,
+    /// The declared fields.
+    pub fields: I,
+}
+
+impl<D> Plan<D> {
+    /// The plan of this `shape` that `run` carries out. `run` is called once for each attempt.
+    pub fn new<I, W, F>(shape: Shape, run: W) -> Self
+    where
+        I: DeserializeOwned,
+        W: Fn(Steps<D>, Request<I>) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<Reply, Halt>> + Send + 'static,
+    {
+        let run = move |steps, request: &Snapshot| {
+            let fields = serde_json::from_slice(&request.fields)?;
+            Ok(Box::pin(run(steps, Request { principal: request.principal.clone(), fields })) as Running)
+        };
+        Self { shape: Arc::new(shape), run: Arc::new(run) }
+    }
+}
+
+impl<D> Clone for Plan<D> {
+    fn clone(&self) -> Self {
+        Self { shape: Arc::clone(&self.shape), run: Arc::clone(&self.run) }
+    }
+}
+
+/// The plans of a service, with what completes their abandoned requests and sends their staged effects. Cheap to clone.
+pub struct Recovery<D> {
+    shared: Arc<Shared<D>>,
+}
+
+struct Shared<D> {
+    retrysafe: Retrysafe,
+    database: Arc<D>,
+    plans: HashMap<Arc<str>, Plan<D>>,
+    senders: HashMap<Box<str>, Sender>,
+    terms: Terms,
+    patience: Patience,
+    observe: Observe,
+    meters: Meters,
+}
+
+impl<D> Clone for Recovery<D> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<D> std::fmt::Debug for Recovery<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let plans: Vec<_> = self.shared.plans.keys().collect();
+        f.debug_struct("Recovery").field("plans", &plans).finish_non_exhaustive()
+    }
+}
+
+/// Sets up a [`Recovery`].
+#[must_use]
+pub struct RecoveryBuilder<D> {
+    retrysafe: Retrysafe,
+    database: Arc<D>,
+    plans: Vec<Plan<D>>,
+    senders: HashMap<Box<str>, Sender>,
+    terms: Terms,
+    patience: Patience,
+    observe: Observe,
+}
+
+/// Why a [`Recovery`] could not be set up.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecoveryFault {
+    /// Two plans of one name would each be given the other's requests.
+    #[error("two plans are called `{0}`; give each a name of its own")]
+    TwoPlans(Arc<str>),
+    /// The layer decides in another store, so its claims would not guard what is written here.
+    #[error(
+        "plans write to another database than the one the layer decides in; pass the store that the layer was built with"
+    )]
+    AnotherStore,
+}
+
+impl<D: Journal> Recovery<D> {
+    /// Plans whose requests are guarded by `retrysafe` and whose journals are in `database`, the store of that layer.
+    pub fn of(retrysafe: &Retrysafe, database: Arc<D>) -> RecoveryBuilder<D> {
+        RecoveryBuilder {
+            retrysafe: retrysafe.clone(),
+            database,
+            plans: Vec::new(),
+            senders: HashMap::new(),
+            terms: Terms::default(),
+            patience: Patience::default(),
+            observe: Observe::default(),
+        }
+    }
+
+    /// The database.
+    pub fn database(&self) -> &Arc<D> {
+        &self.shared.database
+    }
+}
+
+impl<D: Store> RecoveryBuilder<D> {
+    /// With a plan more.
+    pub fn plan(mut self, plan: Plan<D>) -> Self {
+        self.plans.push(plan);
+        self
+    }
+
+    /// Staged effects called `name` are sent by `send`.
+    pub fn effect<W, F>(mut self, name: &str, send: W) -> Self
+    where
+        W: Fn(Effect) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<(), NotSent>> + Send + 'static,
+    {
+        self.senders.insert(name.into(), Arc::new(move |effect| Box::pin(send(effect))));
+        self
+    }
+
+    /// How often and how long a completer tries.
+    pub fn terms(mut self, terms: Terms) -> Self {
+        self.terms = terms;
+        self
+    }
+
+    /// How busy completers and drainers are.
+    pub fn patience(mut self, patience: Patience) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Calls `observe` at every point at which a crash would leave something else behind. For logs and tests.
+    pub fn observe(mut self, observe: impl Fn(Point<'_>) + Send + Sync + 'static) -> Self {
+        self.observe = Observe::new(observe);
+        self
+    }
+
+    /// The plans, ready.
+    ///
+    /// # Errors
+    /// [`RecoveryFault`] says what does not fit.
+    pub fn build(self) -> Result<Recovery<D>, RecoveryFault> {
+        let Self { retrysafe, database, plans, senders, terms, patience, observe } = self;
+        if !std::ptr::addr_eq(Arc::as_ptr(&database), Arc::as_ptr(retrysafe.store())) {
+            return Err(RecoveryFault::AnotherStore);
+        }
+        let mut by_name = HashMap::with_capacity(plans.len());
+        for plan in plans {
+            let name = Arc::clone(plan.shape.name());
+            if by_name.insert(Arc::clone(&name), plan).is_some() {
+                return Err(RecoveryFault::TwoPlans(name));
+            }
+        }
+        let meters = Meters::new();
+        let shared =
+            Shared { retrysafe, database, plans: by_name, senders, terms, patience, observe, meters };
+        Ok(Recovery { shared: Arc::new(shared) })
+    }
+}
+
+/// A value as the journal keeps it.
+fn encoded(value: &(impl serde::Serialize + ?Sized)) -> Result<Bytes, Halt> {
+    serde_json::to_vec(value)
+        .map(Bytes::from)
+        .map_err(|error| Halt::astray(format!("a value cannot be written down: {error}")))
+}
+
+/// A value as the journal kept it.
+fn decoded<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, Halt> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        Halt::astray(format!("a recorded value cannot be read as what the plan expects: {error}"))
+    })
+}

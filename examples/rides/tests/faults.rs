@@ -1,0 +1,170 @@
+//! Whatever the provider does: one charge, one answer, one mail.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers fail the test that calls them
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::Body,
+    http::{Request, StatusCode},
+};
+use example_rides::{
+    Setup, app,
+    provider::{Fake, Fault},
+};
+use http_body_util::BodyExt;
+use retrysafe::{
+    SqliteOptions, SqliteStore, fingerprint_keys_in,
+    recovery::{Patience, Recovery, Terms},
+};
+use tower::ServiceExt;
+
+struct Service {
+    fake: Fake,
+    router: Router,
+    recovery: Recovery<SqliteStore>,
+    _folder: tempfile::TempDir,
+}
+
+/// Pauses that a test can wait for.
+fn terms() -> Terms {
+    Terms {
+        pause_first: Duration::from_millis(2),
+        pause_longest: Duration::from_millis(4),
+        ..Terms::default()
+    }
+}
+
+async fn service(faults: &[Fault]) -> Service {
+    let fake = Fake::new();
+    fake.fail(faults.iter().copied());
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let provider = listener.local_addr().unwrap();
+    let api = fake.router();
+    tokio::spawn(async move { axum::serve(listener, api).await });
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rides.db");
+    let fingerprint_keys = fingerprint_keys_in(folder.path().join("key"), &file).unwrap();
+    let store = Arc::new(SqliteStore::open(SqliteOptions::new(&file)).unwrap());
+    let setup = Setup {
+        provider,
+        fingerprint_keys,
+        terms: terms(),
+        patience: Patience::default(),
+        observe: Arc::new(|_| {}),
+    };
+    let (router, recovery) = app(store, setup).await.unwrap();
+    Service { fake, router, recovery, _folder: folder }
+}
+
+impl Service {
+    async fn post(&self, key: &str) -> (StatusCode, String) {
+        let request = Request::post("/rides")
+            .header("authorization", "Bearer rider")
+            .header("idempotency-key", key)
+            .header("content-type", "application/json")
+            .body(Body::from(r#"{"to":"harbour","cents":990}"#))
+            .unwrap();
+        let answer = self.router.clone().oneshot(request).await.unwrap();
+        let status = answer.status();
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    /// The same request until it is decided, as a client does.
+    async fn until_decided(&self, key: &str) -> (StatusCode, String) {
+        for _ in 0..400 {
+            let (status, body) = self.post(key).await;
+            if !(status == StatusCode::CONFLICT && body.contains("idempotency_key_in_flight")) {
+                return (status, body);
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("never decided");
+    }
+
+    /// The completer alone, until nothing is left to do.
+    async fn completer(&self) {
+        for _ in 0..400 {
+            let pass = self.recovery.pass().await.unwrap();
+            if pass.completed + pass.stopped > 0 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("never completed");
+    }
+
+    fn charged_once(&self, sent: u32) {
+        let charges = self.fake.charges();
+        assert_eq!(charges.len(), 1, "{charges:?}");
+        assert_eq!(charges.values().copied().collect::<Vec<_>>(), [sent]);
+        assert_eq!(self.fake.changed_bodies(), 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ride_is_created_charged_confirmed_and_mailed() {
+    let service = service(&[]).await;
+    let (status, body) = service.post("k").await;
+    assert_eq!(status, StatusCode::CREATED, "{body}");
+    assert!(body.contains("receipt-1"), "{body}");
+    // A replay: the same bytes, and nothing happens.
+    assert_eq!(service.post("k").await, (status, body));
+    service.charged_once(1);
+    assert_eq!(service.recovery.drain().await.unwrap(), 1);
+    assert_eq!(service.recovery.drain().await.unwrap(), 0);
+    assert_eq!(service.fake.mails().values().copied().collect::<Vec<_>>(), [1]);
+    let (charge, mail) = (service.fake.charges(), service.fake.mails());
+    assert!(charge.keys().all(|key| !mail.contains_key(key)), "each step has a key of its own");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_the_provider_does_the_retry_charges_once() {
+    // The fault, and how often the provider sees the key in all: a lost answer is asked for, not sent for again.
+    let cases = [(Fault::Busy, 1), (Fault::LoseCall, 1), (Fault::LoseAnswer, 1), (Fault::Error, 1)];
+    for (fault, sent) in cases {
+        let service = service(&[fault]).await;
+        let (status, body) = service.post("k").await;
+        assert_eq!(status, StatusCode::CONFLICT, "{fault:?}: {body}");
+        let (status, body) = service.until_decided("k").await;
+        assert_eq!(status, StatusCode::CREATED, "{fault:?}: {body}");
+        service.charged_once(sent);
+        assert_eq!(service.post("k").await, (status, body));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_the_provider_does_the_completer_charges_once() {
+    for fault in [Fault::Busy, Fault::LoseCall, Fault::LoseAnswer, Fault::Error] {
+        let service = service(&[fault, Fault::None]).await;
+        service.post("k").await;
+        service.completer().await;
+        service.charged_once(1);
+        let (status, body) = service.post("k").await;
+        assert_eq!(status, StatusCode::CREATED, "{fault:?}: {body}");
+        assert_eq!(service.recovery.drain().await.unwrap(), 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_declined_card_is_an_answer_and_is_kept() {
+    let service = service(&[Fault::Decline]).await;
+    let first = service.post("k").await;
+    assert_eq!(first.0, StatusCode::PAYMENT_REQUIRED, "{}", first.1);
+    assert_eq!(service.post("k").await, first);
+    service.charged_once(1);
+    assert_eq!(service.recovery.drain().await.unwrap(), 0, "no receipt for nothing");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_that_stays_down_ends_with_a_person() {
+    let service = service(&[Fault::Busy; 200]).await;
+    service.post("k").await;
+    service.completer().await;
+    assert!(service.fake.charges().is_empty());
+    let (status, body) = service.post("k").await;
+    assert_eq!(status, StatusCode::CONFLICT);
+    assert!(body.contains("idempotency_outcome_unknown"), "{body}");
+}
