@@ -19,6 +19,7 @@ mod prove;
 mod race;
 mod relay;
 mod report;
+mod ride;
 mod service;
 mod subjects;
 mod suite;
@@ -56,6 +57,8 @@ enum Task {
     Service(ServiceArgs),
     /// A service whose rows and answers are one commit
     Till(till::TillArgs),
+    /// The service of `examples/rides`, which ends at a chosen point
+    Ride(ride::RideArgs),
     /// The sample shop as a process of its own
     Shop(ShopArgs),
     /// Reproduce claims and print their figures
@@ -133,6 +136,10 @@ fn main() -> Result<ExitCode> {
         }
         Task::Till(args) => {
             serve_till(args)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Task::Ride(args) => {
+            on_socket(args.socket, async || ride::open(args.terms).await, ride::serve)?;
             Ok(ExitCode::SUCCESS)
         }
         Task::Shop(args) => {

@@ -11,6 +11,7 @@ mod once;
 mod power;
 mod sdks;
 mod simulated;
+mod steps;
 mod stopped;
 mod vectors;
 
@@ -120,6 +121,8 @@ fn prove(id: &str, scale: Scale) -> Result<bool> {
         "main-job.4" => vectors::prove(scale),
         "main-job.5" => cases::prove(scale),
         "main-job.6" => bench::prove(scale),
+        "recovery.1" => steps::prove_crashes(scale),
+        "recovery.2" => steps::prove_stops(scale),
         "recovery.3" => model::prove(scale),
         "transactions.1" => business::prove(scale),
         "transactions.2" => kills::prove(scale),

@@ -28,7 +28,8 @@ use retrysafe::{
 };
 use serde::{Deserialize, Serialize};
 
-const CONTRACT: &str = include_str!("../retrysafe.toml");
+/// The contract as it is shipped.
+pub const CONTRACT: &str = include_str!("../retrysafe.toml");
 
 /// For how long the provider of this example de-duplicates, and how much earlier we stop.
 const PROVIDER_WINDOW: Duration = Duration::from_secs(24 * 3600);
@@ -90,6 +91,8 @@ async fn ride<D: Books>(
 
 /// How the service is set up.
 pub struct Setup {
+    /// [`CONTRACT`], or one with other times.
+    pub contract: String,
     /// Where charges and mail go.
     pub provider: std::net::SocketAddr,
     /// The same in all processes, or every retry is a stranger.
@@ -108,7 +111,7 @@ pub struct Setup {
 /// The contract cannot be kept on this database.
 pub async fn app<D: Books>(database: Arc<D>, setup: Setup) -> Result<(Router, Recovery<D>)> {
     database.define().await?;
-    let contract = Contract::parse(CONTRACT, "retrysafe.toml").context("the bundled contract")?;
+    let contract = Contract::parse(&setup.contract, "retrysafe.toml").context("the contract")?;
     let retrysafe =
         Retrysafe::builder(contract, database.clone()).fingerprint_keys(setup.fingerprint_keys).build()?;
     let payments = Payments::at(setup.provider);

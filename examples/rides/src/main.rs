@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use clap::{Parser, Subcommand};
-use example_rides::{Setup, app, provider::Fake};
+use example_rides::{CONTRACT, Setup, app, provider::Fake};
 use retrysafe::{SqliteOptions, SqliteStore, fingerprint_keys_in};
 use tokio_util::sync::CancellationToken;
 
@@ -48,6 +48,7 @@ async fn main() -> anyhow::Result<()> {
             let fingerprint_keys = fingerprint_keys_in(file.with_extension("db.key"), &file)?;
             let store = Arc::new(SqliteStore::open(SqliteOptions::new(&file))?);
             let setup = Setup {
+                contract: CONTRACT.to_owned(),
                 provider,
                 fingerprint_keys,
                 terms: Default::default(),

@@ -10,7 +10,7 @@ use axum::{
     http::{Request, StatusCode},
 };
 use example_rides::{
-    Setup, app,
+    CONTRACT, Setup, app,
     provider::{Fake, Fault},
 };
 use http_body_util::BodyExt;
@@ -48,6 +48,7 @@ async fn service(faults: &[Fault]) -> Service {
     let fingerprint_keys = fingerprint_keys_in(folder.path().join("key"), &file).unwrap();
     let store = Arc::new(SqliteStore::open(SqliteOptions::new(&file)).unwrap());
     let setup = Setup {
+        contract: CONTRACT.to_owned(),
         provider,
         fingerprint_keys,
         terms: terms(),

@@ -26,6 +26,7 @@ use retrysafe_store::{
     Due, StoreError, Written,
     journal::{Journal, Notes},
 };
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -33,6 +34,9 @@ use super::{
     http::{Ended, attempt},
 };
 use crate::engine::fresh;
+
+/// How often old journals are looked for: it is a write, and nobody waits for it.
+const FORGET_EVERY: Duration = Duration::from_secs(60);
 
 /// How busy completers and drainers are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,8 +111,13 @@ impl<D: Journal> Recovery<D> {
     /// Completes abandoned requests, sends staged effects and forgets old journals, until `stop`. Spawn it once in each
     /// process, beside [`Retrysafe::upkeep`](crate::Retrysafe::upkeep), which reaps; several do no harm.
     pub async fn run(&self, stop: CancellationToken) {
+        let mut forget_at = Instant::now();
         loop {
-            let found = self.round().await;
+            let forgets = forget_at <= Instant::now();
+            if forgets {
+                forget_at = Instant::now() + FORGET_EVERY;
+            }
+            let found = self.round(forgets).await;
             let pause = if found { Duration::ZERO } else { self.shared.patience.pause };
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -118,10 +127,10 @@ impl<D: Journal> Recovery<D> {
     }
 
     /// One round of everything. Returns whether there was anything to do.
-    async fn round(&self) -> bool {
+    async fn round(&self, forgets: bool) -> bool {
         let completed = self.pass().await;
         let drained = self.drain().await;
-        let forgotten = self.forget().await;
+        let forgotten = if forgets { self.forget().await } else { Ok(0) };
         self.count().await;
         let worked = [
             completed.map(|pass| !pass.is_idle()),

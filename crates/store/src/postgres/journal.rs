@@ -86,7 +86,7 @@ impl Texts {
 impl<D: Driver> Inner<D> {
     /// Writes `notes` in the transaction that is open on `connection`. Never tried again: after a failure PostgreSQL takes
     /// no more statements of that transaction.
-    pub(super) async fn note(
+    pub(super) async fn append(
         &self,
         connection: &mut D::Connection,
         address: &Address,

@@ -264,6 +264,8 @@ impl<D: Driver> Store for PostgresStore<D> {
 
     fn handler_waits(&self) -> Option<Duration> {
         Some(self.inner.options.lock_timeout.max(self.inner.options.statement_timeout))
+    }
+
     fn journals(&self) -> Option<&dyn crate::journal::Journal> {
         Some(self)
     }

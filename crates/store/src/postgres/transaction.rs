@@ -121,7 +121,7 @@ impl<D: Driver> OpenTransaction for PostgresTransaction<D> {
     }
 
     async fn note(&mut self, address: &Address, notes: &Notes) -> Result<(), StoreError> {
-        self.inner.note(&mut self.connection, address, notes).await
+        self.inner.append(&mut self.connection, address, notes).await
     }
 
     async fn undo(&mut self) -> Result<(), StoreError> {
