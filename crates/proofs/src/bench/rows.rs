@@ -49,6 +49,11 @@ pub(crate) const GROUPS: &[Group] = &[
         what: "a business transaction of four statements in PostgreSQL, with and without its claim and answer",
         run: transactions::run,
     },
+    Group {
+        name: "stored-keys",
+        what: "the same beside ten million stored keys, across two checkpoints, with reaping on",
+        run: transactions::stored::run,
+    },
 ];
 
 /// A round of requests among a few keys; none matters where the request carries no key.

@@ -10,7 +10,7 @@ const QUICK_ROUNDS: usize = 3;
 const QUICK_SHRINK: u64 = 20;
 
 const MAIN_JOB: [&str; 4] = ["layer", "gateway", "sqlite", "memory"];
-const TRANSACTIONS: [&str; 1] = ["transactions"];
+const TRANSACTIONS: [&str; 2] = ["transactions", "stored-keys"];
 
 pub(crate) fn prove(scale: Scale) -> Result<bool> {
     groups(scale, &MAIN_JOB)
