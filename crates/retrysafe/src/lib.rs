@@ -71,7 +71,7 @@ pub use retrysafe_store::{
 #[cfg(feature = "postgres")]
 pub use retrysafe_store::{postgres, sql};
 
-/// The program of the README compiles.
-#[cfg(all(doctest, feature = "axum", feature = "sqlite"))]
+/// The programs of the README compile.
+#[cfg(all(doctest, feature = "axum", feature = "sqlite", feature = "client"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
