@@ -25,6 +25,34 @@ pub(crate) fn target(name: &str) -> Result<PathBuf> {
     Ok(folder)
 }
 
+/// The program `name`, for comparison with others' packages, built in a project of its own below `target/bench-peers`: what
+/// it needs is not in our lock file. `files` are paths in the project and their texts.
+///
+/// # Errors
+/// A file cannot be written, or the project does not build.
+pub(crate) fn peer(project: &str, name: &str, files: &[(&str, &str)]) -> Result<PathBuf> {
+    let folder = target(&format!("bench-peers/{project}"))?;
+    std::fs::create_dir_all(folder.join("src"))?;
+    for (path, text) in files {
+        std::fs::write(folder.join(path), text)?;
+    }
+    let binary = folder.join("target/release").join(name);
+    if !binary.exists() {
+        eprintln!("building {project} below target/bench-peers (a few minutes, once)");
+    }
+    let built = Command::new("cargo")
+        .args(["build", "--release", "--quiet", "--target-dir", "target"])
+        .current_dir(&folder)
+        // It is not a member of our workspace and takes none of its settings.
+        .env_remove("CARGO_TARGET_DIR")
+        .status()
+        .context("cargo")?;
+    if !built.success() {
+        bail!("{project} does not build; see {}", folder.display());
+    }
+    Ok(binary)
+}
+
 /// A fresh folder for one proof's files, on the real disk, gone when the value is dropped.
 ///
 /// # Errors

@@ -19,25 +19,12 @@ pub(crate) fn bare(name: &str, scratch: &Path) -> Result<Server> {
 
 /// The peer, built in a scratch project of its own (not in our lock file), and its session cookie.
 pub(crate) fn peer(scratch: &Path) -> Result<(Server, String)> {
-    let folder = tools::target("bench-peers/axum-idempotent")?;
-    std::fs::create_dir_all(folder.join("src"))?;
-    std::fs::write(folder.join("Cargo.toml"), include_str!("../../peers/Cargo.toml.in"))?;
-    std::fs::write(folder.join("src/main.rs"), include_str!("../../peers/axum_idempotent.rs"))?;
-    std::fs::write(folder.join("src/handler.rs"), include_str!("../handler.rs"))?;
-    let binary = folder.join("target/release/peer");
-    if !binary.exists() {
-        eprintln!("building the peer axum-idempotent below target/bench-peers (a few minutes, once)");
-    }
-    let built = Command::new("cargo")
-        .args(["build", "--release", "--quiet", "--target-dir", "target"])
-        .current_dir(&folder)
-        // The peer is not a member of our workspace and takes none of its settings.
-        .env_remove("CARGO_TARGET_DIR")
-        .status()
-        .context("cargo")?;
-    if !built.success() {
-        bail!("the peer does not build; see {}", folder.display());
-    }
+    let files = [
+        ("Cargo.toml", include_str!("../../peers/Cargo.toml.in")),
+        ("src/main.rs", include_str!("../../peers/axum_idempotent.rs")),
+        ("src/handler.rs", include_str!("../handler.rs")),
+    ];
+    let binary = tools::peer("axum-idempotent", "peer", &files)?;
     let server = Server::start("peer", Command::new(binary), scratch)?;
     let target = server.address("listen")?;
     let answer = ask(target, Template::plain("GET", target, "/session", &[], "").bytes())?;

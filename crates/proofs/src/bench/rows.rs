@@ -57,10 +57,10 @@ pub(crate) const GROUPS: &[Group] = &[
 ];
 
 /// A round of requests among a few keys; none matters where the request carries no key.
-fn repeated(options: &Options, phase: Phase, seed: u64) -> (Keys, u64) {
+fn repeated(requests: u64, phase: Phase, seed: u64) -> (Keys, u64) {
     let requests = match phase {
         Phase::WarmUp(_) => WARM_UP_REQUESTS,
-        Phase::Round(_) => ROUND_REQUESTS / options.shrink,
+        Phase::Round(_) => requests,
     };
     (Keys::Among { seed, count: REPLAYED_KEYS }, requests)
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use anyhow::Result;
 
-use super::{contestant, repeated};
+use super::{ROUND_REQUESTS, contestant, repeated};
 use crate::bench::Options;
 use crate::bench::figures::{Bound, Row, Sample, describe, ratio};
 use crate::bench::floors::{Nginx, bare};
@@ -27,7 +27,7 @@ pub(super) fn run(options: &Options) -> Result<Vec<Row>> {
     let token = jwt()?.0;
     let headers = [("authorization", token.as_str())];
     let passed = |target: SocketAddr| Template::plain("POST", target, "/pass", &headers, BODY);
-    let keys = |phase| repeated(options, phase, 40);
+    let keys = |phase| repeated(ROUND_REQUESTS / options.shrink, phase, 40);
     let contestants = [
         contestant("direct", direct, passed(direct), vec![("upstream", upstream.pid())], keys),
         contestant(

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{REPLAYED_KEYS, WARM_UP_REQUESTS, contestant};
+use super::{WARM_UP_REQUESTS, contestant, repeated};
 use crate::accounting::usage;
 use crate::bench::Options;
 use crate::bench::figures::{Bound, Row, describe, ratio};
@@ -32,15 +32,6 @@ fn unique(requests: u64, phase: Phase, seed: u64) -> (Keys, u64) {
         }
         Phase::Round(round) => (Keys::Unique { seed, first: round as u64 * requests }, requests),
     }
-}
-
-/// Some keys again and again; none matters to a server without a layer.
-fn repeated(requests: u64, phase: Phase, seed: u64) -> (Keys, u64) {
-    let requests = match phase {
-        Phase::WarmUp(_) => WARM_UP_REQUESTS,
-        Phase::Round(_) => requests,
-    };
-    (Keys::Among { seed, count: REPLAYED_KEYS }, requests)
 }
 
 pub(super) fn run(options: &Options) -> Result<Vec<Row>> {

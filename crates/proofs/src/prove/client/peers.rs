@@ -1,6 +1,6 @@
 //! client.6: what retries cost a call that succeeds at once, beside other packages in one run; and their measured defects.
 
-use std::process::Command;
+use std::{path::PathBuf, process::Command};
 
 use anyhow::{Context, Result, bail};
 use comfy_table::{Table, presets};
@@ -77,29 +77,15 @@ pub(crate) fn prove(_: Scale) -> Result<bool> {
     Ok(kept == BOUNDED.len() && all > 0 && cured == all)
 }
 
-/// The peers, built in a project of their own: what they need is not in our lock file.
-fn build() -> Result<std::path::PathBuf> {
-    let folder = tools::target("bench-peers/retries")?;
-    std::fs::create_dir_all(folder.join("src"))?;
+fn build() -> Result<PathBuf> {
     let manifest =
         include_str!("../../../peers/retries.toml.in").replace("@ROOT@", &root().display().to_string());
-    std::fs::write(folder.join("Cargo.toml"), manifest)?;
-    std::fs::write(folder.join("src/main.rs"), include_str!("../../../peers/retries.rs"))?;
-    std::fs::write(folder.join("src/defects.rs"), include_str!("../../../peers/retries_defects.rs"))?;
-    let binary = folder.join("target/release/retries");
-    if !binary.exists() {
-        eprintln!("building the peers below target/bench-peers (a few minutes, once)");
-    }
-    let built = Command::new("cargo")
-        .args(["build", "--release", "--quiet", "--target-dir", "target"])
-        .current_dir(&folder)
-        .env_remove("CARGO_TARGET_DIR")
-        .status()
-        .context("cargo")?;
-    if !built.success() {
-        bail!("the peers do not build; see {}", folder.display());
-    }
-    Ok(binary)
+    let files = [
+        ("Cargo.toml", manifest.as_str()),
+        ("src/main.rs", include_str!("../../../peers/retries.rs")),
+        ("src/defects.rs", include_str!("../../../peers/retries_defects.rs")),
+    ];
+    tools::peer("retries", "retries", &files)
 }
 
 fn table() -> Table {
