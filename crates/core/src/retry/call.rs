@@ -92,8 +92,10 @@ pub struct Call {
     policy: RetryPolicy,
     request: Request,
     deadline: Deadline,
-    entry: Entry,
+    /// Before the entry, since fields are dropped in this order: a call that left before its retry would make one retry
+    /// more than there are calls, for as long as it takes to be seen.
     permit: Option<Permit>,
+    entry: Entry,
     /// Attempts sent, for whatever reason.
     attempts: u32,
     /// Retries paid for: these count against the policy's limit.

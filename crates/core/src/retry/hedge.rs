@@ -66,8 +66,9 @@ pub struct Hedge {
     delay: Duration,
     request: Request,
     deadline: Deadline,
-    entry: Entry,
+    /// Before the entry, as in [`Call`](super::Call).
     permits: Vec<Permit>,
+    entry: Entry,
     attempts: u32,
     /// Attempts on their way.
     active: u32,

@@ -1,8 +1,9 @@
 //! Many calls on one budget: in a row (V4), in every order (a small model checker), and at the same time.
 
 use std::{
+    num::NonZeroU32,
     panic::{self, AssertUnwindSafe},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
     time::Duration,
 };
@@ -214,6 +215,43 @@ fn a_thousand_calls_with_cancels_and_panics_leave_nothing_behind() {
     assert_eq!(account.balance as u64, account.capacity - account.spent);
     assert_eq!(reading.ratio.unwrap().held, 0);
     assert!(panics.load(Ordering::Relaxed) > 50 && account.spent > 1_000);
+}
+
+/// A call that is dropped while its retry sleeps leaves after the retry. The other way round one retry more than there
+/// are calls was to be seen now and then by another thread.
+#[test]
+fn m1_a_dropped_call_never_leaves_before_its_retry() {
+    const CALLS_MAX: u32 = 5_000_000;
+    const SIGHTINGS: u64 = 2_000;
+    let budget = Budget::new(Rules::NONE);
+    let (done, ahead, seen) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let reading = budget.reading(Mono::START);
+                seen.fetch_add(u64::from(reading.retries > 0), Ordering::Relaxed);
+                ahead.fetch_add(u64::from(reading.retries > reading.calls), Ordering::Relaxed);
+            }
+        });
+        let policy =
+            RetryPolicy { attempts: NonZeroU32::new(2).unwrap_or(NonZeroU32::MIN), ..RetryPolicy::default() };
+        let hedging = HedgePolicy { delay: Duration::ZERO };
+        for _ in 0..CALLS_MAX {
+            // How often the two threads meet is up to the machine, so the calls go on until they have met often.
+            if seen.load(Ordering::Relaxed) >= SIGHTINGS {
+                break;
+            }
+            let (mut call, _) = Call::open(&policy, &budget, KEYED, Deadline::UNSET, Mono::START);
+            call.observe(&Seen::status(503), 7, Mono::START);
+            drop(call);
+            let (mut hedge, _) = Hedge::open(&policy, hedging, &budget, KEYED, Deadline::UNSET, Mono::START);
+            hedge.next(Mono::START);
+            drop(hedge);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(seen.into_inner() >= SIGHTINGS, "few retries were seen under way");
+    assert_eq!(ahead.into_inner(), 0);
 }
 
 /// One call that may end anywhere. Adds up what its retries cost for good.
