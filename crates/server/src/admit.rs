@@ -3,7 +3,7 @@
 //! authenticate -> key syntax -> scope -> body limit. Authentication and scope are one step here, since a verified identity is
 //! the scope. Nothing has been claimed yet, so a client that goes away in the middle costs nothing.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, header, request::Parts};
@@ -20,7 +20,7 @@ use retrysafe_core::{
 
 use crate::{
     body::{Body, BoxError, Collected, collect},
-    guard::{Guard, Guarded, Job},
+    guard::{Guard, Guarded, Head, Job},
     plan::{KeyPlace, Plan},
 };
 
@@ -46,9 +46,44 @@ pub(crate) enum Admitted {
     Poll { parts: Parts, id: Box<str> },
 }
 
+/// A request whose head has been read.
+#[expect(clippy::large_enum_variant, reason = "it lives for one match, and what passes needs no allocation")]
+pub(crate) enum Sorted<B> {
+    /// Its body says nothing that matters here.
+    Admitted(Admitted),
+    /// Guarded, once its body has been read.
+    Unread(Unread<B>),
+}
+
+/// A keyed request whose head was found good.
+pub(crate) struct Unread<B> {
+    head: Box<Head>,
+    account: Account,
+    /// `None`: it is in the body.
+    key: Option<Key>,
+    body: Pin<Box<B>>,
+}
+
 impl Guard {
-    /// Sorts a request. `uri` is the original one, whatever nested routers left in the request (protocol 3).
+    /// Sorts a request, and reads the body of a guarded one. `uri` is the original one, whatever nested routers left in the
+    /// request (protocol 3).
     pub(crate) async fn admit<B>(&self, request: Request<B>, uri: Uri) -> Admitted
+    where
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        match self.sort(request, uri) {
+            Sorted::Admitted(admitted) => admitted,
+            Sorted::Unread(unread) => match self.read(unread).await {
+                Ok(job) => Admitted::Keyed(job),
+                Err(admitted) => *admitted,
+            },
+        }
+    }
+
+    /// The first half of [`Guard::admit`]. A function of its own, so that a request is not copied into a future before it
+    /// is known what becomes of it.
+    pub(crate) fn sort<B>(&self, request: Request<B>, uri: Uri) -> Sorted<B>
     where
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
@@ -59,26 +94,28 @@ impl Guard {
             Lookup::Endpoint(endpoint, params) => (endpoint, params),
             Lookup::SafeMethod => {
                 if let Some(id) = self.status_id(&request, path) {
-                    return Admitted::Poll { parts: request.into_parts().0, id };
+                    return Sorted::Admitted(Admitted::Poll { parts: request.into_parts().0, id });
                 }
-                return match self.page_of(&request, path) {
+                return Sorted::Admitted(match self.page_of(&request, path) {
                     Some(code) => Admitted::Answer(crate::respond::page(code)),
                     None => pass(request),
-                };
+                });
             }
             Lookup::Unlisted => {
                 self.engine.meters.unlisted();
-                return match contract.unlisted {
+                return Sorted::Admitted(match contract.unlisted {
                     Unlisted::Pass => pass(request),
                     Unlisted::Refuse => self.answer(Code::EndpointUnlisted),
-                };
+                });
             }
         };
-        let Some(plan) = self.plans.get(&endpoint.name).map(Arc::clone) else { return pass(request) };
+        let Some(plan) = self.plans.get(&endpoint.name).map(Arc::clone) else {
+            return Sorted::Admitted(pass(request));
+        };
         let resource = ended_resource(endpoint, &params);
-        match self.admit_listed(plan, resource, request, uri).await {
-            Ok(admitted) => admitted,
-            Err(code) => self.answer(code),
+        match self.sort_listed(plan, resource, request, uri) {
+            Ok(sorted) => sorted,
+            Err(code) => Sorted::Admitted(self.answer(code)),
         }
     }
 
@@ -116,13 +153,13 @@ impl Guard {
         }
     }
 
-    async fn admit_listed<B>(
+    fn sort_listed<B>(
         &self,
         plan: Arc<Plan>,
         resource: Option<ResourceId>,
         request: Request<B>,
         uri: Uri,
-    ) -> Result<Admitted, Code>
+    ) -> Result<Sorted<B>, Code>
     where
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
@@ -136,12 +173,12 @@ impl Guard {
             if carried {
                 self.engine.meters.key_on_unsafe();
             }
-            return Ok(self.pass_listed(&plan, resource, request));
+            return Ok(Sorted::Admitted(self.pass_listed(&plan, resource, request)));
         }
         let optional = endpoint.key == KeyUse::Optional;
         if optional && in_header && !carried {
             self.engine.meters.keyless();
-            return Ok(self.pass_listed(&plan, resource, request));
+            return Ok(Sorted::Admitted(self.pass_listed(&plan, resource, request)));
         }
         // Another hop with our namespace has claimed this very address: we would meet its claim and answer "in flight" to
         // ourselves for ever (protocol 2). In front of us, or around us in this very process.
@@ -176,37 +213,36 @@ impl Guard {
             deadline = tokio::time::Instant::now().checked_add(left);
         }
 
-        let limit = endpoint.limits.request_body_max;
-        let body = match collect(Box::pin(body), limit).await {
+        let prefers_async = prefers_async(&parts.headers);
+        let head = Box::new(Head { plan, parts, uri, resource, prefers_async, deadline });
+        Ok(Sorted::Unread(Unread { head, account, key: header_key, body: Box::pin(body) }))
+    }
+
+    /// Reads the body of a keyed request. What is not a job then is answered, or passed on without a key.
+    pub(crate) async fn read<B>(&self, unread: Unread<B>) -> Result<Box<Job>, Box<Admitted>>
+    where
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let Unread { head, account, key, body } = unread;
+        let refused = |code| Err(Box::new(self.answer(code)));
+        let body = match collect(body, head.plan.endpoint.limits.request_body_max).await {
             Ok(Collected::Whole { bytes, .. }) => bytes,
-            Ok(Collected::TooLong { .. }) => return Err(Code::RequestTooLarge),
+            Ok(Collected::TooLong { .. }) => return refused(Code::RequestTooLarge),
             // The client went away in the middle of its request: nobody reads this, and nothing was claimed.
-            Err(_) => return Ok(Admitted::Answer(status_only(StatusCode::BAD_REQUEST))),
+            Err(_) => return Err(Box::new(Admitted::Answer(status_only(StatusCode::BAD_REQUEST)))),
         };
-        let key = match (header_key, &plan.key_place) {
-            (Some(key), _) => key,
-            // A key may be in there, and reads as missing: where it is optional the request would run unguarded.
-            (None, KeyPlace::Body(_)) if is_compressed(&parts.headers) => return Err(Code::KeyMalformed),
-            (None, KeyPlace::Body(pointer)) => match parse_body(&body, pointer, &endpoint.key_rules) {
-                Err(KeyFault::Missing) if optional => {
-                    self.engine.meters.keyless();
-                    let request = Request::from_parts(parts, Body::full(body));
-                    return Ok(self.pass_listed(&plan, resource, request));
-                }
-                other => other.map_err(KeyFault::code)?,
-            },
-            (None, KeyPlace::Header(_)) => return Err(Code::KeyMissing),
+        let key = match key.map_or_else(|| key_in_body(&head, &body), Ok) {
+            Ok(key) => key,
+            Err(Code::KeyMissing) if head.plan.endpoint.key == KeyUse::Optional => {
+                self.engine.meters.keyless();
+                let Head { plan, parts, resource, .. } = *head;
+                let request = Request::from_parts(parts, Body::full(body));
+                return Err(Box::new(self.pass_listed(&plan, resource, request)));
+            }
+            Err(code) => return refused(code),
         };
-        Ok(Admitted::Keyed(Box::new(Job {
-            address: self.address(account, key),
-            prefers_async: prefers_async(&parts.headers),
-            deadline,
-            resource,
-            uri,
-            parts,
-            body,
-            plan,
-        })))
+        Ok(Box::new(Job { address: self.address(account, key), head, body }))
     }
 
     /// Passes a listed request that is not guarded; it may still end a resource.
@@ -279,6 +315,16 @@ fn prefers_async(headers: &HeaderMap) -> bool {
         let name = preference.split([';', '=']).next().unwrap_or_default();
         name.trim().eq_ignore_ascii_case("respond-async")
     })
+}
+
+/// The key of a request that carries it in its body.
+fn key_in_body(head: &Head, body: &[u8]) -> Result<Key, Code> {
+    let KeyPlace::Body(pointer) = &head.plan.key_place else { return Err(Code::KeyMissing) };
+    // A key may be in there, and reads as missing: where it is optional the request would run unguarded.
+    if is_compressed(&head.parts.headers) {
+        return Err(Code::KeyMalformed);
+    }
+    parse_body(body, pointer, &head.plan.endpoint.key_rules).map_err(KeyFault::code)
 }
 
 fn is_compressed(headers: &HeaderMap) -> bool {

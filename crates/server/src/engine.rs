@@ -31,7 +31,7 @@ use tokio::{sync::Semaphore, time::Instant};
 use crate::{meters::Meters, waiters::Waiters};
 
 pub(crate) use arbiter::{Arbiter, Claimed, Held, InStore, Told, Tried};
-pub(crate) use fresh::fresh;
+pub(crate) use fresh::{fresh, with_fresh};
 
 /// Rounds of "decide, write, lost, decide again" before a claim gives up with 503. Each lost round means that somebody
 /// else made progress on the same key, so more than a few in a row point to a broken store.
@@ -108,7 +108,7 @@ impl Engine {
         let mut rounds = 0;
         while rounds < CLAIM_ROUNDS_MAX {
             let now = self.store.now()?;
-            match decide(seen.as_ref(), asked, rules, fresh()?, now) {
+            match with_fresh(|fresh| decide(seen.as_ref(), asked, rules, fresh, now))? {
                 Decision::Claim(write) => {
                     rounds += 1;
                     if deadline.is_some_and(|deadline| deadline <= Instant::now()) {

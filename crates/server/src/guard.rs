@@ -2,7 +2,7 @@
 //!
 //! From the claim on nobody can cancel: everything runs [detached](crate::detached).
 
-use std::{collections::HashMap, panic::AssertUnwindSafe, pin::pin, sync::Arc};
+use std::{collections::HashMap, ops::Deref, panic::AssertUnwindSafe, pin::pin, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -13,12 +13,12 @@ use retrysafe_core::{
     claim::Claim,
     codes::Code,
     contract::{Endpoint, StoreDown},
-    decide::{Asked, Refusal, Rules},
+    decide::{Asked, Decision, Refusal, Rules, decide},
     fingerprint::{Fingerprint, FingerprintInput, FingerprintKeys, Match, compute, verify},
     ids::Fence,
     outcome::NotKept,
     policy::Place,
-    record::{RecoveryClass, ResourceId},
+    record::{RecoveryClass, ResourceId, State},
 };
 use retrysafe_store::{ErrorKind, StoreError};
 use tokio_util::task::TaskTracker;
@@ -26,7 +26,7 @@ use tokio_util::task::TaskTracker;
 use crate::{
     admit::TimeLeft,
     body::{Body, BoxError, Collected, collect},
-    engine::{Arbiter, Claimed, Engine, Held, InStore, RETRY_AFTER_OUTAGE},
+    engine::{Arbiter, Claimed, Engine, Held, InStore, RETRY_AFTER_OUTAGE, Told, with_fresh},
     inquire::Inquire,
     plan::Plan,
     respond::Responder,
@@ -71,10 +71,15 @@ pub(crate) struct Guard {
 
 /// A keyed request that was admitted: identified, read whole, not yet claimed.
 pub(crate) struct Job {
-    pub(crate) plan: Arc<Plan>,
+    pub(crate) head: Box<Head>,
     pub(crate) address: Address,
-    pub(crate) parts: Parts,
     pub(crate) body: Bytes,
+}
+
+/// What is known of a keyed request before its body is read.
+pub(crate) struct Head {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) parts: Parts,
     /// Path and query as the client sent them, whatever nested routers left in `parts`.
     pub(crate) uri: Uri,
     /// Values of the path template.
@@ -82,6 +87,14 @@ pub(crate) struct Job {
     pub(crate) prefers_async: bool,
     /// When its caller stops waiting, if it said so.
     pub(crate) deadline: Option<tokio::time::Instant>,
+}
+
+impl Deref for Job {
+    type Target = Head;
+
+    fn deref(&self) -> &Head {
+        &self.head
+    }
 }
 
 /// What the work left behind.
@@ -112,6 +125,9 @@ impl Guard {
         B::Error: Into<BoxError>,
         E: Send + 'static,
     {
+        if let Some(told) = self.at_hand(&job) {
+            return self.tell(told, &job).await;
+        }
         let guard = Arc::clone(&self);
         let plan = Arc::clone(&job.plan);
         self.detached(&plan.endpoint, Box::pin(async move { guard.claim_and_run(job, work).await })).await
@@ -155,20 +171,49 @@ impl Guard {
         let selected = job.plan.selected_headers(&job.parts.headers);
         let input = job.input(&selected);
         let fingerprint = compute(&input, self.keys.current());
-        let verify = |stored: &Fingerprint| match *stored == fingerprint {
-            true => Match::Same,
-            false => verify(stored, &input, &self.keys),
-        };
+        let verify = |stored: &Fingerprint| self.verify(stored, &fingerprint, &input);
         let asked = Asked { fingerprint, verify: &verify, prefers_async: job.prefers_async };
-        let endpoint = &job.plan.endpoint;
-        let rules = Rules {
+        let rules = self.rules(&job.plan.endpoint, recovery);
+        self.engine.claim(&rules, &job.address, &asked, job.deadline, arbiter).await
+    }
+
+    /// What the caller of `job` is told where its key is finished and the store can say so at once: nothing will run, so
+    /// nothing has to be made ready for that.
+    fn at_hand(&self, job: &Job) -> Option<Told> {
+        let record = self.engine.store.at_hand(&job.address)?;
+        // Whatever is not finished is decided where it can be waited for and claimed.
+        if !matches!(record.state, State::Completed { .. }) {
+            return None;
+        }
+        let selected = job.plan.selected_headers(&job.parts.headers);
+        let input = job.input(&selected);
+        let fingerprint = compute(&input, self.keys.current());
+        let verify = |stored: &Fingerprint| self.verify(stored, &fingerprint, &input);
+        let asked = Asked { fingerprint, verify: &verify, prefers_async: job.prefers_async };
+        let rules = self.rules(&job.plan.endpoint, record.recovery);
+        let now = self.engine.store.now().ok()?;
+        match with_fresh(|fresh| decide(Some(&record), &asked, &rules, fresh, now)).ok()? {
+            Decision::Replay(outcome) => Some(Told::Replay(outcome)),
+            Decision::Refuse(refusal) => Some(Told::Refuse(refusal)),
+            _ => None,
+        }
+    }
+
+    fn verify(&self, stored: &Fingerprint, own: &Fingerprint, input: &FingerprintInput<'_>) -> Match {
+        match stored == own {
+            true => Match::Same,
+            false => verify(stored, input, &self.keys),
+        }
+    }
+
+    fn rules<'a>(&self, endpoint: &'a Endpoint, recovery: RecoveryClass) -> Rules<'a> {
+        Rules {
             endpoint: &endpoint.name,
             contract_version: self.engine.contract.version,
             recovery,
             lease: endpoint.windows.lease,
             in_flight: &endpoint.in_flight,
-        };
-        self.engine.claim(&rules, &job.address, &asked, job.deadline, arbiter).await
+        }
     }
 
     /// The answer when the store failed a claim, and nothing is run without one.
@@ -188,11 +233,12 @@ impl Guard {
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let mut parts = job.parts;
-        hand_on_time_left(&mut parts, job.deadline);
+        let Job { head, address, body } = *job;
+        let Head { mut parts, deadline, .. } = *head;
+        hand_on_time_left(&mut parts, deadline);
         // No claim, so no fence: the lowest there is, which whoever compares fences refuses.
-        parts.extensions.insert(Guarded { fence: Fence::from_u64(0), address: job.address });
-        match work(Request::from_parts(parts, Body::full(job.body))).await {
+        parts.extensions.insert(Guarded { fence: Fence::from_u64(0), address });
+        match work(Request::from_parts(parts, Body::full(body))).await {
             Ok(response) => response.map(Body::stream),
             Err(_) => self.refuse(Refusal::of(Code::OutcomeUnknown)),
         }
@@ -206,7 +252,8 @@ impl Guard {
         B::Error: Into<BoxError>,
     {
         let Held { won: claim, permit: _permit } = *held;
-        let Job { plan, address, mut parts, body, resource, deadline, .. } = *job;
+        let Job { head, address, body } = *job;
+        let Head { plan, mut parts, resource, deadline, .. } = *head;
         let endpoint = &plan.endpoint;
         let _running = self.engine.meters.running();
         hand_on_time_left(&mut parts, deadline);

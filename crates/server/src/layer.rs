@@ -14,7 +14,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::{
-    admit::Admitted,
+    admit::{Admitted, Sorted},
     body::{Body, BoxError},
     guard::Guard,
     retrysafe::Retrysafe,
@@ -58,26 +58,50 @@ where
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
         let guard = Arc::clone(&self.guard);
-        Box::pin(async move {
-            let request = with_peer(request);
-            let uri = original_uri(&request);
-            let admitted = guard.admit(request, uri).await;
-            match admitted {
-                Admitted::Pass { request, ends: None } => {
-                    inner.call(request).await.map(|response| response.map(Body::stream))
-                }
-                Admitted::Pass { request, ends: Some((plan, address, resource)) } => {
-                    let response = inner.call(request).await?;
-                    if response.status().is_success() {
-                        guard.end_resource(&plan.endpoint, &address, &resource).await;
+        let request = with_peer(request);
+        let uri = original_uri(&request);
+        let admitted = match guard.sort(request, uri) {
+            Sorted::Unread(unread) => {
+                return Box::pin(async move {
+                    match guard.read(unread).await {
+                        Ok(job) => Ok(guard.run(job, move |request| inner.call(request)).await),
+                        Err(admitted) => Box::pin(settle(guard, inner, *admitted)).await,
                     }
-                    Ok(response.map(Body::stream))
-                }
-                Admitted::Keyed(job) => Ok(guard.run(job, move |request| inner.call(request)).await),
-                Admitted::Answer(response) => Ok(response),
-                Admitted::Poll { parts, id } => Ok(guard.poll(&parts, &id).await),
+                });
             }
-        })
+            Sorted::Admitted(admitted) => admitted,
+        };
+        Box::pin(settle(guard, inner, admitted))
+    }
+}
+
+/// Does with a request what it was admitted to.
+async fn settle<S, RB>(
+    guard: Arc<Guard>,
+    mut inner: S,
+    admitted: Admitted,
+) -> Result<Response<Body>, S::Error>
+where
+    S: Service<Request<Body>, Response = Response<RB>> + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError> + Send + 'static,
+    RB: HttpBody<Data = Bytes> + Send + 'static,
+    RB::Error: Into<BoxError>,
+{
+    match admitted {
+        Admitted::Pass { request, ends: None } => {
+            inner.call(request).await.map(|response| response.map(Body::stream))
+        }
+        Admitted::Pass { request, ends: Some((plan, address, resource)) } => {
+            let response = inner.call(request).await?;
+            if response.status().is_success() {
+                guard.end_resource(&plan.endpoint, &address, &resource).await;
+            }
+            Ok(response.map(Body::stream))
+        }
+        Admitted::Keyed(job) => Ok(guard.run(job, move |request| inner.call(request)).await),
+        Admitted::Answer(response) => Ok(response),
+        Admitted::Poll { parts, id } => Ok(guard.poll(&parts, &id).await),
     }
 }
 

@@ -62,6 +62,12 @@ pub trait Store: Send + Sync + 'static {
     /// The record at `address`, as committed.
     fn load<'a>(&'a self, address: &'a Address) -> StoreFuture<'a, Option<Record>>;
 
+    /// The record at `address`, as committed, where it can be told at once: without I/O, and as fresh as
+    /// [`Store::load`] would tell it. `None` says nothing. A replay from a store in memory then makes no write ready to lose.
+    fn at_hand(&self, _address: &Address) -> Option<Record> {
+        None
+    }
+
     /// Applies `write` if its expectation holds, atomically; otherwise returns what is there instead.
     ///
     /// Requires nothing of the caller's isolation. `Yes` means committed, and as durable as the capability says. An own

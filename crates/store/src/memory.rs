@@ -269,9 +269,12 @@ impl Store for MemoryStore {
     }
 
     fn load<'a>(&'a self, address: &'a Address) -> StoreFuture<'a, Option<Record>> {
+        Box::pin(ready(Ok(self.at_hand(address))))
+    }
+
+    fn at_hand(&self, address: &Address) -> Option<Record> {
         let (shard, hash) = self.shard(address);
-        let record = shard.find(hash, address).map(|slot| shard.get(slot).record.clone());
-        Box::pin(ready(Ok(record)))
+        shard.find(hash, address).map(|slot| shard.get(slot).record.clone())
     }
 
     fn write_if<'a>(&'a self, address: &'a Address, write: &'a Write) -> StoreFuture<'a, Written> {

@@ -11,6 +11,7 @@
 //! written out), and one entry for each member of the objects being read.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::ops::Range;
 
 use memchr::memchr2;
@@ -161,7 +162,7 @@ impl<'a> Walker<'a> {
 
     /// Puts the members, each with a comma behind it, into the order of their names' UTF-16 code units.
     fn order(&mut self, begin: usize, mut members: Vec<Member<'a>>) -> Result<(), NotCanonical> {
-        let compare = |a: &Member<'_>, b: &Member<'_>| a.name.encode_utf16().cmp(b.name.encode_utf16());
+        let compare = |a: &Member<'_>, b: &Member<'_>| by_utf16(&a.name, &b.name);
         if members.is_sorted_by(|a, b| compare(a, b).is_lt()) {
             return Ok(());
         }
@@ -254,6 +255,14 @@ impl<'a> Walker<'a> {
 
     fn rest(&self) -> &'a str {
         self.text.get(self.at..).unwrap_or_default()
+    }
+}
+
+/// The order of RFC 8785. That of UTF-8 is another only between a character beyond the first plane and one of U+E000 or above.
+fn by_utf16(a: &str, b: &str) -> Ordering {
+    match a.is_ascii() && b.is_ascii() {
+        true => a.cmp(b),
+        false => a.encode_utf16().cmp(b.encode_utf16()),
     }
 }
 

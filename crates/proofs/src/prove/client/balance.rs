@@ -23,11 +23,12 @@ const TASKS: usize = 1_000;
 const ROUNDS: usize = 30;
 const QUICK_ROUNDS: usize = 3;
 /// The same claim over every order of the operations of three callers, over any sequence of them, and over threads.
-const MODEL: [&str; 4] = [
+const MODEL: [&str; 5] = [
     "fleet::budgets_conserve_in_every_order_of_three_callers",
     "properties::budgets_conserve_under_any_interleaving",
     "fleet::a_thousand_calls_with_cancels_and_panics_leave_nothing_behind",
     "fleet::m6a_threads_never_get_more_than_there_is",
+    "fleet::m1_a_dropped_call_never_leaves_before_its_retry",
 ];
 
 #[derive(Default)]
