@@ -30,6 +30,12 @@ impl Failure {
     }
 }
 
+impl Display for Failure {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.message)
+    }
+}
+
 /// Prints a failure and turns it into the exit code.
 pub(crate) fn exit(result: Result<(), Failure>) -> ExitCode {
     match result {

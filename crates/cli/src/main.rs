@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod audit;
 mod check;
 mod database;
 mod docs;
@@ -44,6 +45,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Serve(Box<serve::ServeArgs>),
+    Audit(Box<audit::AuditArgs>),
     Check(check::CheckArgs),
     Lint(lint::LintArgs),
     Migrate(migrate::MigrateArgs),
@@ -58,6 +60,7 @@ enum Command {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Serve(args) => failure::exit(serve::run(&args)),
+        Command::Audit(args) => audit::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Lint(args) => lint::run(&args),
         Command::Migrate(args) => failure::exit(migrate::run(&args)),

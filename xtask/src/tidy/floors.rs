@@ -7,6 +7,7 @@ use super::Finding;
 /// Every crate others may depend on, and the workspace crates it may itself depend on.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("retrysafe-core", &[]),
+    ("retrysafe-audit", &["retrysafe-core"]),
     ("retrysafe-store", &["retrysafe-core"]),
     ("retrysafe-server", &["retrysafe-core", "retrysafe-store"]),
     ("retrysafe-client", &["retrysafe-core"]),
@@ -24,6 +25,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "retrysafe-cli",
         &[
             "retrysafe-core",
+            "retrysafe-audit",
             "retrysafe-store",
             "retrysafe-server",
             "retrysafe-client",
