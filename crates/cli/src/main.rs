@@ -8,6 +8,7 @@ mod database;
 mod docs;
 mod doctor;
 mod failure;
+mod gate;
 mod lint;
 mod logs;
 mod migrate;
@@ -51,6 +52,7 @@ enum Command {
     Migrate(migrate::MigrateArgs),
     Docs(docs::DocsArgs),
     Doctor(doctor::DoctorArgs),
+    Gate(gate::GateArgs),
     Overlay(overlay::OverlayArgs),
     Shop(shop::ShopArgs),
     Simulate(simulate::SimulateArgs),
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
         Command::Migrate(args) => failure::exit(migrate::run(&args)),
         Command::Docs(args) => docs::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Gate(args) => gate::run(&args),
         Command::Overlay(args) => overlay::run(&args),
         Command::Shop(args) => failure::exit(shop::run(&args)),
         Command::Simulate(args) => failure::exit(simulate::run(&args)),

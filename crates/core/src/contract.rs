@@ -49,3 +49,12 @@ pub use fields::TABLES;
 pub use model::*;
 pub use routes::{Lookup, Params};
 pub use values::{read_duration, show};
+
+/// Walking a file of tables field by field, with every fault in one answer: for other files that are read as a contract is.
+pub mod walk {
+    pub use super::{
+        fault::{Kind, Sink},
+        section::{Item, Section},
+        values::{Wrong, header, header_value, local_path, said},
+    };
+}

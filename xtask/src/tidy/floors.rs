@@ -12,6 +12,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("retrysafe-server", &["retrysafe-core", "retrysafe-store"]),
     ("retrysafe-client", &["retrysafe-core"]),
     ("retrysafe-gateway", &["retrysafe-core", "retrysafe-store", "retrysafe-server"]),
+    // It judges servers from outside: what is inside one is none of its business.
+    ("retrysafe-gates", &["retrysafe-core"]),
     ("retrysafe", &["retrysafe-core", "retrysafe-store", "retrysafe-server", "retrysafe-client"]),
     // An example uses what a user would.
     ("example-checkout", &["retrysafe"]),
@@ -29,6 +31,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "retrysafe-store",
             "retrysafe-server",
             "retrysafe-client",
+            "retrysafe-gates",
             "retrysafe-gateway",
             "retrysafe-shop",
         ],
@@ -36,7 +39,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that test and measure: they may use anything, and no product crate may be built on them.
-const PRIVATE: &[&str] = &["retrysafe-sim", "retrysafe-proofs", "retrysafe-testbed", "xtask"];
+const PRIVATE: &[&str] =
+    &["retrysafe-mutants", "retrysafe-sim", "retrysafe-proofs", "retrysafe-testbed", "xtask"];
 
 pub(super) fn check(metadata: &Value) -> Vec<Finding> {
     let packages = metadata["packages"].as_array().map(Vec::as_slice).unwrap_or_default();

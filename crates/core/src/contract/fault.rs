@@ -48,6 +48,7 @@ pub struct Faults {
     pub file: String,
     /// At least one.
     pub faults: Vec<Fault>,
+    what: &'static str,
 }
 
 impl fmt::Display for Faults {
@@ -59,26 +60,37 @@ impl fmt::Display for Faults {
             writeln!(f, "{fault}")?;
         }
         let s = if self.faults.len() == 1 { "" } else { "s" };
-        write!(f, "{}: {} fault{s}; the contract is not loaded", self.file, self.faults.len())
+        write!(f, "{}: {} fault{s}; the {} is not loaded", self.file, self.faults.len(), self.what)
     }
 }
 
 impl std::error::Error for Faults {}
 
+/// What kind of file is read: the words of its faults.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    /// `contract`
+    pub what: &'static str,
+    /// The table that has a field of this name, where only one has.
+    pub home_of: fn(&str) -> Option<&'static str>,
+}
+
 /// Collects faults while a file is read, and knows where bytes are in it.
 #[derive(Debug)]
-pub(super) struct Sink<'a> {
+pub struct Sink<'a> {
     text: &'a str,
+    pub(super) file: Kind,
     found: std::cell::RefCell<Vec<(usize, Fault)>>,
 }
 
 impl<'a> Sink<'a> {
-    pub(super) fn new(text: &'a str) -> Self {
-        Self { text, found: std::cell::RefCell::default() }
+    /// For the text of one file.
+    pub fn new(text: &'a str, file: Kind) -> Self {
+        Self { text, file, found: std::cell::RefCell::default() }
     }
 
     /// Notes a fault at `span`. A span over several lines is underlined on its first.
-    pub(super) fn note(
+    pub fn note(
         &self,
         span: Range<usize>,
         path: impl Into<String>,
@@ -103,12 +115,12 @@ impl<'a> Sink<'a> {
     }
 
     /// Whether a fault is noted at this place already.
-    pub(super) fn has(&self, span: &Range<usize>) -> bool {
+    pub fn has(&self, span: &Range<usize>) -> bool {
         self.found.borrow().iter().any(|(at, _)| *at == span.start)
     }
 
     /// Line and column of a byte, both from 1.
-    pub(super) fn position(&self, byte: usize) -> (usize, usize) {
+    pub fn position(&self, byte: usize) -> (usize, usize) {
         let mut at = byte.min(self.text.len());
         while !self.text.is_char_boundary(at) {
             at -= 1;
@@ -118,14 +130,19 @@ impl<'a> Sink<'a> {
         (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
     }
 
-    pub(super) fn is_clean(&self) -> bool {
+    /// Whether nothing is noted.
+    pub fn is_clean(&self) -> bool {
         self.found.borrow().is_empty()
     }
 
     /// The faults in the file's order.
-    pub(super) fn into_faults(self, file: &str) -> Faults {
+    pub fn into_faults(self, file: &str) -> Faults {
         let mut found = self.found.into_inner();
         found.sort_by_key(|(at, _)| *at);
-        Faults { file: file.to_owned(), faults: found.into_iter().map(|(_, fault)| fault).collect() }
+        Faults {
+            file: file.to_owned(),
+            faults: found.into_iter().map(|(_, fault)| fault).collect(),
+            what: self.file.what,
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use toml::de::DeTable;
 
 use super::{
-    fault::{Faults, Sink},
+    fault::{Faults, Kind, Sink},
     fields,
     model::*,
     outward,
@@ -23,6 +23,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 const CONCURRENT_MAX: u32 = 1024;
 const CONCURRENT_BOUND: i64 = 1 << 20;
 const STATUS_PATH: &str = "/.retrysafe/status";
+
+const CONTRACT: Kind = Kind { what: "contract", home_of: fields::home_of };
 
 impl Contract {
     /// Reads a contract. `file` is its name, for messages.
@@ -39,7 +41,7 @@ impl Contract {
     /// [`Faults`]: all of them, each with its place and what to write instead. The text has to change; trying again does
     /// not help.
     pub fn parse(text: &str, file: &str) -> Result<Contract, Faults> {
-        let sink = Sink::new(text);
+        let sink = Sink::new(text, CONTRACT);
         let (table, errors) = DeTable::parse_recoverable(text);
         for error in &errors {
             let help = "mend the TOML syntax first; the rest of the file is read as well as it can be";

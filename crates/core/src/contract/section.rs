@@ -12,12 +12,11 @@ use toml::de::{DeTable, DeValue};
 
 use super::{
     fault::Sink,
-    fields,
     values::{self, Wrong},
 };
 
 /// A table, its place in the file and the fields it may have.
-pub(super) struct Section<'a> {
+pub struct Section<'a> {
     path: String,
     span: Range<usize>,
     table: &'a DeTable<'a>,
@@ -27,16 +26,18 @@ pub(super) struct Section<'a> {
 
 /// A value, with its place.
 #[derive(Clone)]
-pub(super) struct Item<'a> {
-    pub(super) path: String,
-    pub(super) span: Range<usize>,
+pub struct Item<'a> {
+    /// `endpoint[2].windows.replay`, counted from 1.
+    pub path: String,
+    /// Its bytes in the file.
+    pub span: Range<usize>,
     value: &'a DeValue<'a>,
     sink: &'a Sink<'a>,
 }
 
 impl<'a> Section<'a> {
     /// The document itself.
-    pub(super) fn root(
+    pub fn root(
         table: &'a Spanned<DeTable<'a>>,
         fields: &'static [&'static str],
         sink: &'a Sink<'a>,
@@ -62,9 +63,12 @@ impl<'a> Section<'a> {
             if self.fields.contains(&name) {
                 continue;
             }
-            let place =
-                if self.path.is_empty() { "the contract".to_owned() } else { format!("`{}`", self.path) };
-            let help = match (nearest(name, self.fields), fields::home_of(name)) {
+            let place = if self.path.is_empty() {
+                format!("the {}", self.sink.file.what)
+            } else {
+                format!("`{}`", self.path)
+            };
+            let help = match (nearest(name, self.fields), (self.sink.file.home_of)(name)) {
                 (Some(near), _) => format!("did you mean `{near}`?"),
                 (None, Some("top level")) => {
                     format!("`{name}` belongs to the top of the file, above the first table")
@@ -84,14 +88,14 @@ impl<'a> Section<'a> {
     }
 
     /// The field, if it is there.
-    pub(super) fn get(&self, field: &'static str) -> Option<Item<'a>> {
+    pub fn get(&self, field: &'static str) -> Option<Item<'a>> {
         debug_assert!(self.fields.contains(&field), "{field} is read but not declared");
         let (_, value) = self.table.iter().find(|(key, _)| key.get_ref() == field)?;
         Some(Item { path: self.path_of(field), span: value.span(), value: value.get_ref(), sink: self.sink })
     }
 
     /// Every entry of a table whose names are the user's (statuses, codes): the name, where it is, its value.
-    pub(super) fn entries(item: &Item<'a>) -> Vec<(&'a str, Range<usize>, Item<'a>)> {
+    pub fn entries(item: &Item<'a>) -> Vec<(&'a str, Range<usize>, Item<'a>)> {
         let DeValue::Table(table) = item.value else {
             item.wrong_type("a table");
             return Vec::new();
@@ -105,7 +109,7 @@ impl<'a> Section<'a> {
     }
 
     /// The field; its absence is noted as a missing decision.
-    pub(super) fn require(&self, field: &'static str, why: &str, help: &str) -> Option<Item<'a>> {
+    pub fn require(&self, field: &'static str, why: &str, help: &str) -> Option<Item<'a>> {
         let found = self.get(field);
         if found.is_none() {
             self.missing(field, why, help);
@@ -114,44 +118,40 @@ impl<'a> Section<'a> {
     }
 
     /// Notes that a decision is missing.
-    pub(super) fn missing(&self, field: &str, why: &str, help: &str) {
+    pub fn missing(&self, field: &str, why: &str, help: &str) {
         let place = if self.path.is_empty() { String::new() } else { format!("`{}`: ", self.path) };
         let message = format!("{place}`{field}` is not decided: {why}");
         self.sink.note(self.span.clone(), self.path_of(field), message, help);
     }
 
     /// The text of a field, read by `read`.
-    pub(super) fn text<T>(
-        &self,
-        field: &'static str,
-        read: impl FnOnce(&str) -> Result<T, Wrong>,
-    ) -> Option<T> {
+    pub fn text<T>(&self, field: &'static str, read: impl FnOnce(&str) -> Result<T, Wrong>) -> Option<T> {
         self.get(field)?.text(read)
     }
 
     /// A time above zero, or `default`.
-    pub(super) fn time(&self, field: &'static str, default: Duration) -> Duration {
+    pub fn time(&self, field: &'static str, default: Duration) -> Duration {
         self.get(field).and_then(|item| item.time()).unwrap_or(default)
     }
 
     /// A size within `bounds` in bytes, or `default`.
-    pub(super) fn size(&self, field: &'static str, bounds: RangeInclusive<usize>, default: usize) -> usize {
+    pub fn size(&self, field: &'static str, bounds: RangeInclusive<usize>, default: usize) -> usize {
         self.get(field).and_then(|item| item.size(bounds)).unwrap_or(default)
     }
 
     /// A number within `bounds`, or `default`.
-    pub(super) fn number(&self, field: &'static str, bounds: RangeInclusive<i64>, default: u32) -> u32 {
+    pub fn number(&self, field: &'static str, bounds: RangeInclusive<i64>, default: u32) -> u32 {
         let read = self.get(field).and_then(|item| item.number(bounds));
         read.and_then(|number| u32::try_from(number).ok()).unwrap_or(default)
     }
 
     /// A yes or no, or `default`.
-    pub(super) fn flag(&self, field: &'static str, default: bool) -> bool {
+    pub fn flag(&self, field: &'static str, default: bool) -> bool {
         self.get(field).and_then(|item| item.flag()).unwrap_or(default)
     }
 
     /// A list of texts read by `read`, or `default`.
-    pub(super) fn list<T>(
+    pub fn list<T>(
         &self,
         field: &'static str,
         read: impl Fn(&str) -> Result<T, Wrong>,
@@ -164,7 +164,7 @@ impl<'a> Section<'a> {
     }
 
     /// A list of statuses, or `default`.
-    pub(super) fn statuses(&self, field: &'static str, default: Vec<u16>) -> Vec<u16> {
+    pub fn statuses(&self, field: &'static str, default: Vec<u16>) -> Vec<u16> {
         match self.get(field) {
             Some(item) => item.list().into_iter().filter_map(|one| one.status()).collect(),
             None => default,
@@ -172,7 +172,7 @@ impl<'a> Section<'a> {
     }
 
     /// Notes a fault on a field (or, where it is absent, on the section).
-    pub(super) fn fault(&self, field: &'static str, message: impl Into<String>, help: impl Into<String>) {
+    pub fn fault(&self, field: &'static str, message: impl Into<String>, help: impl Into<String>) {
         let span = self.get(field).map_or_else(|| self.span.clone(), |item| item.span);
         self.sink.note(span, self.path_of(field), message, help);
     }
@@ -180,30 +180,35 @@ impl<'a> Section<'a> {
 
 impl<'a> Item<'a> {
     /// Notes that this value is wrong.
-    pub(super) fn fault(&self, message: impl Into<String>, help: impl Into<String>) {
+    pub fn fault(&self, message: impl Into<String>, help: impl Into<String>) {
         self.sink.note(self.span.clone(), self.path.clone(), message, help);
     }
 
     /// Notes that something beside this value is wrong: its name.
-    pub(super) fn fault_at(&self, at: Range<usize>, message: impl Into<String>, help: impl Into<String>) {
+    pub fn fault_at(&self, at: Range<usize>, message: impl Into<String>, help: impl Into<String>) {
         self.sink.note(at, self.path.clone(), message, help);
     }
 
     /// Notes a fault that several endpoints have by one line: the first that has it says so.
-    pub(super) fn fault_once(&self, message: String, help: impl Into<String>) {
+    pub fn fault_once(&self, message: String, help: impl Into<String>) {
         if !self.sink.has(&self.span) {
             self.fault(message, help);
         }
     }
 
     /// Whether this is `false`, which takes an inherited setting away.
-    pub(super) fn is_off(&self) -> bool {
+    pub fn is_off(&self) -> bool {
         matches!(self.value, DeValue::Boolean(false))
     }
 
     /// Whether this is a table, where a plain value would do too.
-    pub(super) fn is_table(&self) -> bool {
+    pub fn is_table(&self) -> bool {
         matches!(self.value, DeValue::Table(_))
+    }
+
+    /// Whether this is a list, where a single value would do too.
+    pub fn is_list(&self) -> bool {
+        matches!(self.value, DeValue::Array(_))
     }
 
     fn wrong_type(&self, wanted: &str) {
@@ -231,7 +236,7 @@ impl<'a> Item<'a> {
     }
 
     /// The text, read by `read`.
-    pub(super) fn text<T>(&self, read: impl FnOnce(&str) -> Result<T, Wrong>) -> Option<T> {
+    pub fn text<T>(&self, read: impl FnOnce(&str) -> Result<T, Wrong>) -> Option<T> {
         match self.value {
             DeValue::String(text) => self.keep(read(text)),
             _ => {
@@ -242,7 +247,7 @@ impl<'a> Item<'a> {
     }
 
     /// One of the words, each standing for a value.
-    pub(super) fn word<T: Clone>(&self, words: &[(&str, T)]) -> Option<T> {
+    pub fn word<T: Clone>(&self, words: &[(&str, T)]) -> Option<T> {
         let list = || words.iter().map(|(word, _)| format!("{word:?}")).collect::<Vec<_>>().join(", ");
         let DeValue::String(text) = self.value else {
             self.wrong_type(&format!("one of {}", list()));
@@ -256,7 +261,7 @@ impl<'a> Item<'a> {
     }
 
     /// A time above zero.
-    pub(super) fn time(&self) -> Option<Duration> {
+    pub fn time(&self) -> Option<Duration> {
         let time = self.any_time()?;
         if time.is_zero() {
             self.fault("a time of zero means nothing here", "write the time, with its unit: \"30s\"");
@@ -266,7 +271,7 @@ impl<'a> Item<'a> {
     }
 
     /// A time; zero is one.
-    pub(super) fn any_time(&self) -> Option<Duration> {
+    pub fn any_time(&self) -> Option<Duration> {
         match self.value {
             DeValue::String(text) => self.keep(values::duration(text)),
             DeValue::Integer(number) => {
@@ -285,7 +290,7 @@ impl<'a> Item<'a> {
     }
 
     /// A size within `bounds`, in bytes.
-    pub(super) fn size(&self, bounds: RangeInclusive<usize>) -> Option<usize> {
+    pub fn size(&self, bounds: RangeInclusive<usize>) -> Option<usize> {
         let bytes = match self.value {
             DeValue::String(text) => self.keep(values::size(text))?,
             DeValue::Integer(number) => {
@@ -310,7 +315,7 @@ impl<'a> Item<'a> {
     }
 
     /// A whole number within `bounds`.
-    pub(super) fn number(&self, bounds: RangeInclusive<i64>) -> Option<i64> {
+    pub fn number(&self, bounds: RangeInclusive<i64>) -> Option<i64> {
         let DeValue::Integer(number) = self.value else {
             self.wrong_type("a whole number");
             return None;
@@ -328,14 +333,32 @@ impl<'a> Item<'a> {
         }
     }
 
+    /// A share above 0 and below 1.
+    pub fn share(&self) -> Option<f64> {
+        let DeValue::Float(number) = self.value else {
+            self.wrong_type("a share, such as 0.1");
+            return None;
+        };
+        match number.as_str().parse::<f64>() {
+            Ok(share) if share > 0.0 && share < 1.0 => Some(share),
+            _ => {
+                self.fault(
+                    format!("{} is no share", number.as_str()),
+                    "write a number above 0 and below 1: 0.1",
+                );
+                None
+            }
+        }
+    }
+
     /// A status, as a number.
-    pub(super) fn status(&self) -> Option<u16> {
+    pub fn status(&self) -> Option<u16> {
         let number = self.number(i64::MIN..=i64::MAX)?;
         self.keep(values::status(number))
     }
 
     /// A yes or no.
-    pub(super) fn flag(&self) -> Option<bool> {
+    pub fn flag(&self) -> Option<bool> {
         match self.value {
             DeValue::Boolean(flag) => Some(*flag),
             _ => {
@@ -346,7 +369,7 @@ impl<'a> Item<'a> {
     }
 
     /// The members of a list, counted from 1 in their paths.
-    pub(super) fn list(&self) -> Vec<Item<'a>> {
+    pub fn list(&self) -> Vec<Item<'a>> {
         let DeValue::Array(members) = self.value else {
             self.wrong_type("a list in square brackets");
             return Vec::new();
@@ -361,7 +384,7 @@ impl<'a> Item<'a> {
     }
 
     /// The table, with the fields it may have.
-    pub(super) fn section(&self, fields: &'static [&'static str]) -> Option<Section<'a>> {
+    pub fn section(&self, fields: &'static [&'static str]) -> Option<Section<'a>> {
         match self.value {
             DeValue::Table(table) => {
                 Some(Section::new(self.path.clone(), self.span.clone(), table, fields, self.sink))
@@ -374,7 +397,7 @@ impl<'a> Item<'a> {
     }
 
     /// The table, whose fields depend on the word in its `by` field: `source = "jwt"`.
-    pub(super) fn section_by(
+    pub fn section_by(
         &self,
         by: &'static str,
         kinds: &[(&'static str, &'static [&'static str])],

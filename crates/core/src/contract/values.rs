@@ -10,7 +10,7 @@ use jiff::{Span, SpanRelativeTo};
 use crate::pointer::{JsonPointer, PointerFault};
 
 /// What is wrong with a value, and what to write instead.
-pub(super) type Wrong = (String, String);
+pub type Wrong = (String, String);
 
 /// The longest time a contract can state: a century is a typing error, not a window.
 pub(super) const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
@@ -195,7 +195,7 @@ pub(super) fn pointer(text: &str) -> Result<String, Wrong> {
 }
 
 /// A header name, lower-cased: names are compared without case.
-pub(super) fn header(text: &str) -> Result<String, Wrong> {
+pub fn header(text: &str) -> Result<String, Wrong> {
     if text.is_empty() || !text.bytes().all(is_token) {
         return wrong(
             format!("{text:?} is not a header name"),
@@ -206,7 +206,7 @@ pub(super) fn header(text: &str) -> Result<String, Wrong> {
 }
 
 /// A header value: visible ASCII and spaces.
-pub(super) fn header_value(text: &str) -> Result<String, Wrong> {
+pub fn header_value(text: &str) -> Result<String, Wrong> {
     if !text.bytes().all(|b| matches!(b, 0x20..=0x7e)) {
         return wrong("a header value has characters that headers cannot carry", "write plain visible ASCII");
     }
@@ -230,7 +230,7 @@ pub(super) fn network(text: &str) -> Result<IpNet, Wrong> {
 }
 
 /// A path on this hop or the upstream: begins with a slash.
-pub(super) fn local_path(text: &str) -> Result<String, Wrong> {
+pub fn local_path(text: &str) -> Result<String, Wrong> {
     if !text.starts_with('/') || !text.bytes().all(|b| matches!(b, 0x21..=0x7e)) {
         return wrong(
             format!("{text:?} is not a path"),
@@ -241,7 +241,7 @@ pub(super) fn local_path(text: &str) -> Result<String, Wrong> {
 }
 
 /// Text that says something.
-pub(super) fn said(text: &str) -> Result<String, Wrong> {
+pub fn said(text: &str) -> Result<String, Wrong> {
     match text.trim() {
         "" => wrong("the text is empty", "write what a person should read here"),
         text => Ok(text.to_owned()),

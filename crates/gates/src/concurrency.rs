@@ -1,0 +1,391 @@
+//! The concurrency gate: all arms against one operation.
+//!
+//! First a request alone (does it succeed, how long does it take), then the control (different keys at once: do the observers
+//! count, does the server work on several), then the races, then the arms that need no race. A FAIL needs nothing but the
+//! round that shows it; a PASS needs the control, proof of overlap, and rounds enough.
+
+mod overlap;
+mod rounds;
+mod send;
+
+use std::time::{Duration, Instant};
+
+pub use overlap::{Evidence, proof};
+pub use send::{Ids, Keyed, TAG, fill};
+
+use self::rounds::Runner;
+use crate::arms::{Arm, Finding, Round, judge, judge_replay};
+use crate::observe::{Blind, Observers};
+use crate::plan::Plan;
+use crate::power;
+use crate::report::{Counterexample, Part, Report, Verdict};
+use crate::safety::{Allowance, Estimate};
+use crate::stub::Stub;
+
+/// Rounds of arms that need no race: a fault there shows at once.
+const FEW: u32 = 3;
+/// Rounds with the stub's first call held: they show a fault every time.
+const HELD: u32 = 4;
+/// Findings that are shown for one arm; more say the same.
+const SAID_MAX: usize = 4;
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Of which arm.
+    pub arm: Arm,
+    /// Rounds that are over.
+    pub done: u32,
+    /// Rounds in all.
+    pub of: u32,
+}
+
+/// Why a gate could not be run at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotRun(pub String);
+
+/// Rounds of each shape of race.
+#[must_use]
+pub fn rounds_of(plan: &Plan) -> u32 {
+    plan.concurrency.rounds.unwrap_or_else(|| power::rounds(plan.concurrency.detect, plan.concurrency.miss))
+}
+
+/// What a run sends at most.
+#[must_use]
+pub fn estimate(plan: &Plan) -> Estimate {
+    let requests = plan.concurrency.requests as u64;
+    let rounds = u64::from(rounds_of(plan));
+    let held = if holds(plan) { u64::from(HELD) } else { 0 };
+    let (mixed, few) = (u64::from(mixed_rounds(plan)), u64::from(FEW));
+    let races = 2 * rounds + held;
+    let sent = 3 + requests + races * (requests + 1) + mixed * (requests + 1) + 7 * few * 3;
+    Estimate { requests: sent, effects: 3 + requests + races + mixed + 8 * few, effects_at_worst: sent }
+}
+
+fn mixed_rounds(plan: &Plan) -> u32 {
+    rounds_of(plan).div_ceil(4)
+}
+
+fn holds(plan: &Plan) -> bool {
+    plan.stub.as_ref().is_some_and(|stub| stub.hold)
+}
+
+/// Runs the gate.
+///
+/// # Errors
+/// The stub's address cannot be had. Everything else is in the report.
+pub fn run(
+    plan: &Plan,
+    allowance: &Allowance,
+    seed: u64,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<Report, NotRun> {
+    let origin = Instant::now();
+    let stub = match &plan.stub {
+        Some(wanted) => Some(Stub::start(wanted, origin).map_err(|error| {
+            NotRun(format!(
+                "the stub cannot listen on {}: {error}; choose another address in [stub] listen",
+                wanted.listen
+            ))
+        })?),
+        None => None,
+    };
+    let runner = Runner::new(plan, stub.as_ref(), Observers::new(plan, stub.as_ref()), origin, seed);
+    let mut gate = Gate {
+        plan,
+        runner,
+        parts: Vec::new(),
+        evidence: Evidence::default(),
+        ends: origin + allowance.time,
+        watch,
+    };
+    let overlap = gate.arms().unwrap_or_else(|blind| {
+        gate.blind(blind);
+        None
+    });
+    let parts = gate.parts;
+    let place: Vec<&str> = plan.bases.iter().map(|base| base.authority.as_str()).collect();
+    let verdict = Report::worst(&parts);
+    let clean = parts
+        .iter()
+        .find(|part| part.id == "A1")
+        .filter(|part| part.failed_rounds == 0)
+        .map(|part| part.rounds);
+    Ok(Report {
+        gate: "concurrency".to_owned(),
+        target: format!("{} {} at {}", plan.request.method, shown_path(plan), place.join(", ")),
+        verdict,
+        parts,
+        overlap,
+        power: clean.filter(|_| verdict == Verdict::Pass).map(|rounds| power_line(plan, rounds)),
+        seed,
+        requests: gate.runner.sent(),
+        seconds: origin.elapsed().as_secs_f64(),
+    })
+}
+
+fn shown_path(plan: &Plan) -> String {
+    let shown = crate::plan::Values { key: "KEY".to_owned(), nonce: "NONCE".to_owned(), number: 0 };
+    plan.request.path.fill(&shown)
+}
+
+/// What a clean run leaves open.
+fn power_line(plan: &Plan, rounds: u32) -> String {
+    let detect = plan.concurrency.detect;
+    format!(
+        "a fault that shows in {:.3}% of such rounds was missed with probability below {:.2e}; after {rounds} clean rounds, \
+         at 95% fewer than {:.2}% of rounds fail",
+        detect * 100.0,
+        power::missed(detect, rounds),
+        power::rate_below(rounds) * 100.0
+    )
+}
+
+struct Gate<'a> {
+    plan: &'a Plan,
+    runner: Runner<'a>,
+    parts: Vec<Part>,
+    evidence: Evidence,
+    ends: Instant,
+    watch: &'a mut dyn FnMut(Progress),
+}
+
+impl<'a> Gate<'a> {
+    /// All arms, in order; how it is known that requests overlapped.
+    fn arms(&mut self) -> Result<Option<String>, Blind> {
+        let plan = self.plan;
+        if !self.alone()? || !self.control()? {
+            return Ok(None);
+        }
+        let overlap = self.races()?;
+        self.few(Arm::A3, None, Runner::other_body)?;
+        self.few(
+            Arm::A4,
+            plan.second_account.is_none().then_some("[second_account]"),
+            Runner::other_account,
+        )?;
+        self.few(
+            Arm::A5,
+            plan.other_operation.is_none().then_some("[other_operation]"),
+            Runner::other_operation,
+        )?;
+        let keyless = match (plan.key.required, &plan.key.header) {
+            (None, _) => Some("[key] required"),
+            (_, None) => Some("a key in a header"),
+            _ => None,
+        };
+        self.few(Arm::A6, keyless, Runner::keyless)?;
+        self.few(Arm::A7, None, Runner::twice)?;
+        self.few(Arm::A8, None, Runner::other_key)?;
+        self.arm(Arm::A9, mixed_rounds(plan), Runner::mixed)?;
+        self.few(Arm::A10, plan.failing.is_none().then_some("[failing]"), Runner::failing)?;
+        self.parts.sort_by_key(|part| Arm::ALL.iter().position(|arm| arm.about().id == part.id));
+        Ok(overlap)
+    }
+
+    /// One request alone, a few times: how long it takes. `false` ends the run.
+    fn alone(&mut self) -> Result<bool, Blind> {
+        let round = self.runner.alone(FEW)?;
+        let mut times: Vec<Duration> =
+            round.exchanges.iter().map(|it| it.timed.done.saturating_sub(it.timed.first_sent)).collect();
+        times.sort_unstable();
+        self.evidence.alone = times.get(times.len() / 2).copied().unwrap_or_default();
+        self.runner.set_pace(self.evidence.alone);
+        self.control_holds(&round)
+    }
+
+    /// A0. `false` ends the run: what cannot be counted cannot be judged.
+    fn control(&mut self) -> Result<bool, Blind> {
+        let round = self.runner.control()?;
+        let complete = round.exchanges.iter().map(|it| it.timed.last_sent).max().unwrap_or_default();
+        let done = round.exchanges.iter().map(|it| it.timed.done).max().unwrap_or_default();
+        self.evidence.control = done.saturating_sub(complete);
+        self.evidence.requests = round.exchanges.len();
+        self.evidence.calls_beside_a_held_one = round.held.unwrap_or_default().saturating_sub(1);
+        self.control_holds(&round)
+    }
+
+    fn control_holds(&mut self, round: &Round) -> Result<bool, Blind> {
+        let findings = judge(round, &self.plan.answers, &self.plan.key);
+        let holds = findings.is_empty();
+        self.parts.retain(|part| part.id != Arm::A0.about().id);
+        let mut part = Tally::new(Arm::A0);
+        part.add(round, findings, self.plan);
+        self.parts.push(part.close());
+        Ok(holds)
+    }
+
+    /// A1 in its shapes, and A2 after each.
+    fn races(&mut self) -> Result<Option<String>, Blind> {
+        let (mut race, mut replay) = (Tally::new(Arm::A1), Tally::new(Arm::A2));
+        let rounds = rounds_of(self.plan);
+        let held = if holds(self.plan) { HELD } else { 0 };
+        let of = 2 * rounds + held;
+        for number in 1..=of {
+            if Instant::now() >= self.ends {
+                race.unclear(
+                    format!("the time was over after {} of {of} rounds", number - 1),
+                    "allow more with --at-most",
+                );
+                break;
+            }
+            // Held ones first: where they show a fault, they show it at once.
+            let round = match number {
+                number if number <= held => self.runner.held_race(number)?,
+                number if number % 2 == 0 => self.runner.late_race(number)?,
+                number => self.runner.race(number)?,
+            };
+            self.note(&round);
+            let findings = judge(&round, &self.plan.answers, &self.plan.key);
+            let replays = judge_replay(&round, &self.plan.answers);
+            race.add(&round, findings, self.plan);
+            replay.add(&round, replays, self.plan);
+            (self.watch)(Progress { arm: Arm::A1, done: number, of });
+            // One round is a counter-example; a few more say how rare it is.
+            if race.part.failed_rounds >= FEW {
+                break;
+            }
+        }
+        if held > 0 && self.runner.stub_calls() == 0 {
+            race.unclear(
+                "the stub was never called".to_owned(),
+                "point the API at [stub] listen, or take [stub] out",
+            );
+        }
+        let overlap = proof(&self.evidence);
+        if let Err((why, change)) = &overlap {
+            race.unclear(why.clone(), change);
+        }
+        let late = self.runner.late_effects()?;
+        if race.part.failed_rounds == 0 {
+            late.into_iter().for_each(|what| race.fail(what));
+        }
+        self.parts.extend([race.close(), replay.close()]);
+        Ok(Some(overlap.unwrap_or_else(|(why, _)| format!("not shown: {why}"))))
+    }
+
+    /// What a race shows about time.
+    fn note(&mut self, round: &Round) {
+        if round.shape == crate::arms::Shape::AtOnce {
+            self.evidence.rounds += 1;
+            self.evidence.in_hand += u32::from(round.in_hand);
+        }
+        let in_flight = |told| matches!(told, crate::told::Told::Conflict { in_flight: true, .. });
+        let race =
+            round.exchanges.iter().filter(|it| it.step == crate::arms::Step::Race && in_flight(it.told));
+        self.evidence.in_flight += race.count() as u64;
+    }
+
+    fn few(&mut self, arm: Arm, missing: Option<&str>, make: Make<'a>) -> Result<(), Blind> {
+        match missing {
+            None => self.arm(arm, FEW, make),
+            Some(field) => {
+                let mut part = Tally::new(arm).close();
+                part.verdict = None;
+                part.said = vec![format!("not run: the plan has no {field}")];
+                self.parts.push(part);
+                Ok(())
+            }
+        }
+    }
+
+    fn arm(&mut self, arm: Arm, rounds: u32, make: Make<'a>) -> Result<(), Blind> {
+        let mut tally = Tally::new(arm);
+        for number in 1..=rounds {
+            if Instant::now() >= self.ends {
+                tally.unclear("the time was over".to_owned(), "allow more with --at-most");
+                break;
+            }
+            let round = make(&mut self.runner, number)?;
+            let findings = judge(&round, &self.plan.answers, &self.plan.key);
+            tally.add(&round, findings, self.plan);
+            (self.watch)(Progress { arm, done: number, of: rounds });
+            if tally.part.failed_rounds > 0 {
+                break;
+            }
+        }
+        self.parts.push(tally.close());
+        Ok(())
+    }
+
+    /// An observer that cannot read makes the whole run unclear.
+    fn blind(&mut self, blind: Blind) {
+        let mut tally = Tally::new(Arm::A0);
+        tally.unclear(
+            format!("observer `{}` cannot count: {}", blind.observer, blind.what),
+            "mend it and run again",
+        );
+        self.parts.retain(|part| part.id != Arm::A0.about().id);
+        self.parts.insert(0, tally.close());
+    }
+}
+
+type Make<'a> = for<'r> fn(&'r mut Runner<'a>, u32) -> Result<Round, Blind>;
+
+/// What the rounds of one arm showed.
+struct Tally {
+    part: Part,
+    unclear: bool,
+}
+
+impl Tally {
+    fn new(arm: Arm) -> Self {
+        let about = arm.about();
+        let part = Part {
+            id: about.id.to_owned(),
+            title: about.title.to_owned(),
+            verdict: None,
+            rounds: 0,
+            failed_rounds: 0,
+            said: Vec::new(),
+            change: Vec::new(),
+            counterexample: None,
+        };
+        Self { part, unclear: false }
+    }
+
+    fn add(&mut self, round: &Round, findings: Vec<Finding>, plan: &Plan) {
+        self.part.rounds += 1;
+        let fails = findings.iter().any(|finding| matches!(finding, Finding::Fail(_)));
+        if fails {
+            self.part.failed_rounds += 1;
+            self.part.counterexample.get_or_insert_with(|| Counterexample::of(round, plan));
+        }
+        for finding in findings {
+            match finding {
+                // What the counter-example does not show would only confuse.
+                Finding::Fail(_) if self.part.failed_rounds > 1 => {}
+                Finding::Fail(what) | Finding::Note(what) => self.say(what),
+                Finding::Unclear { why, change } => self.unclear(why, &change),
+            }
+        }
+    }
+
+    fn say(&mut self, what: String) {
+        if self.part.said.len() < SAID_MAX && !self.part.said.contains(&what) {
+            self.part.said.push(what);
+        }
+    }
+
+    fn fail(&mut self, what: String) {
+        self.part.failed_rounds += 1;
+        self.say(what);
+    }
+
+    fn unclear(&mut self, why: String, change: &str) {
+        self.unclear = true;
+        self.say(why);
+        if !self.part.change.iter().any(|known| known == change) && self.part.change.len() < SAID_MAX {
+            self.part.change.push(change.to_owned());
+        }
+    }
+
+    fn close(mut self) -> Part {
+        self.part.verdict = Some(match (self.part.failed_rounds, self.unclear) {
+            (1.., _) => Verdict::Fail,
+            (_, true) => Verdict::Inconclusive,
+            _ => Verdict::Pass,
+        });
+        self.part
+    }
+}

@@ -1,0 +1,241 @@
+//! A plan as values, with nothing left to read.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::Template;
+
+/// Where the API is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Base {
+    /// `127.0.0.1:8080`, as the `Host` header has it.
+    pub authority: String,
+    /// Name or address, without brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// What stands in front of every path; empty or from a slash, without one at its end.
+    pub prefix: String,
+}
+
+/// A header, with whether its value may be printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderLine {
+    /// As the file spells it.
+    pub name: String,
+    /// Its value.
+    pub value: Template,
+}
+
+impl HeaderLine {
+    /// Whether the value is a credential, by its name or because it came from the environment.
+    #[must_use]
+    pub fn is_secret(&self) -> bool {
+        let name = self.name.to_ascii_lowercase();
+        let credential = ["authorization", "cookie", "token", "secret", "api-key", "apikey", "password"];
+        self.value.is_secret() || credential.iter().any(|word| name.contains(word))
+    }
+}
+
+/// One operation of the API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// `POST`
+    pub method: String,
+    /// From the slash, with its query.
+    pub path: Template,
+    /// Besides the key's and the tag.
+    pub headers: Vec<HeaderLine>,
+    /// The body, if there is one.
+    pub body: Option<Template>,
+}
+
+impl Operation {
+    /// Whether two operations differ in anything.
+    #[must_use]
+    pub fn tells_operations_apart(&self) -> bool {
+        self.templates().any(Template::tells_operations_apart)
+    }
+
+    /// Whether the key is somewhere in the operation itself.
+    #[must_use]
+    pub fn carries_key(&self) -> bool {
+        self.templates().any(Template::carries_key)
+    }
+
+    fn templates(&self) -> impl Iterator<Item = &Template> {
+        self.headers.iter().map(|line| &line.value).chain(self.body.as_ref()).chain([&self.path])
+    }
+}
+
+/// Where the key goes, and what the API says about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyPlace {
+    /// The header; none where the operation itself has `{{key}}` in it.
+    pub header: Option<String>,
+    /// Written as a quoted string (RFC 9651).
+    pub quoted: bool,
+    /// A request without one is refused; `None` where the API does not say.
+    pub required: Option<bool>,
+}
+
+/// An answer that is recognised by its status and, where that is not enough, by a text in its body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sign {
+    /// The status.
+    pub status: u16,
+    /// A text in the body.
+    pub contains: Option<String>,
+}
+
+/// What answers mean.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answers {
+    /// Received, unfinished.
+    pub in_flight: Vec<Sign>,
+    /// Same key, another request.
+    pub mismatch: Vec<Sign>,
+    /// Nothing was run, come again.
+    pub not_now: Vec<Sign>,
+    /// No key where one is required.
+    pub missing_key: Vec<Sign>,
+    /// The header that marks a replay, lower case.
+    pub replay_marker: Option<String>,
+    /// Headers that may differ between an answer and its replay, lower case.
+    pub varying_headers: Vec<String>,
+    /// A mismatch is told while the first request is still running.
+    pub mismatch_beats_in_flight: bool,
+}
+
+/// A place where effects are counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observer {
+    /// What people call it.
+    pub name: String,
+    /// Where it looks.
+    pub source: Source,
+}
+
+/// Where an observer looks. Each counts for one nonce, or everything where the nonce is not in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A GET whose JSON has one node for each effect.
+    List {
+        /// A path of the first base, or a whole address.
+        url: Template,
+        /// RFC 9535.
+        jsonpath: Template,
+        /// For the GET.
+        headers: Vec<HeaderLine>,
+    },
+    /// Calls that [`crate::stub`] got.
+    Stub {
+        /// A call counts when this is in its path, headers or body.
+        contains: Template,
+    },
+    /// A query whose first value is a count.
+    Sql {
+        /// `sqlite:FILE`, `postgres://...`, `mysql://...`
+        url: Template,
+        /// The query.
+        query: Template,
+    },
+    /// A counter of a Prometheus page.
+    Metric {
+        /// A path of the first base, or a whole address.
+        url: Template,
+        /// The lines that begin with this are added up.
+        series: String,
+    },
+    /// Lines of a file.
+    Log {
+        /// The file.
+        file: PathBuf,
+        /// A line counts when it has this.
+        contains: Template,
+    },
+    /// A program that prints a count.
+    Command {
+        /// Program and arguments.
+        argv: Vec<Template>,
+    },
+}
+
+impl Source {
+    /// Whether it counts the effects of one operation, and not those of all together.
+    #[must_use]
+    pub fn counts_one(&self) -> bool {
+        match self {
+            Self::List { url, jsonpath, .. } => {
+                url.tells_operations_apart() || jsonpath.tells_operations_apart()
+            }
+            Self::Stub { contains } | Self::Log { contains, .. } => contains.tells_operations_apart(),
+            Self::Sql { query, .. } => query.tells_operations_apart(),
+            Self::Metric { .. } => false,
+            Self::Command { argv } => argv.iter().any(Template::tells_operations_apart),
+        }
+    }
+}
+
+/// The service that the API calls, played by the gate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StubPlan {
+    /// Where it listens.
+    pub listen: String,
+    /// Its answer.
+    pub status: u16,
+    /// The body of its answer; `{{nonce}}` and the like are not known here.
+    pub body: String,
+    /// The header that carries the key downstream, lower case.
+    pub key_header: String,
+    /// The first call of a race is answered when all others were told something, or after `hold_at_most`.
+    pub hold: bool,
+    /// The longest time a call is held.
+    pub hold_at_most: Duration,
+}
+
+/// How much to send.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Concurrency {
+    /// In one race.
+    pub requests: usize,
+    /// Races of each shape; `None`: as many as the power asks for.
+    pub rounds: Option<u32>,
+    /// A fault that shows in this share of the rounds...
+    pub detect: f64,
+    /// ...is missed with at most this probability.
+    pub miss: f64,
+    /// How long all but the last byte lies there before the race.
+    pub settle: Duration,
+    /// Over which time late requests are spread; `None`: as measured.
+    pub spread: Option<Duration>,
+    /// How long observers are read until they say the same twice.
+    pub quiet: Duration,
+    /// How long one answer may take.
+    pub timeout: Duration,
+}
+
+/// Everything a gate needs to know about one operation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// One, or several instances of the same API.
+    pub bases: Vec<Base>,
+    /// The operation.
+    pub request: Operation,
+    /// The key.
+    pub key: KeyPlace,
+    /// Headers of a second account, in place of those of the same names.
+    pub second_account: Option<Vec<HeaderLine>>,
+    /// Another operation that takes keys.
+    pub other_operation: Option<Operation>,
+    /// The operation as one that fails and may have had its effect.
+    pub failing: Option<Operation>,
+    /// What answers mean.
+    pub answers: Answers,
+    /// At least one.
+    pub observers: Vec<Observer>,
+    /// The service that the API calls.
+    pub stub: Option<StubPlan>,
+    /// How much to send.
+    pub concurrency: Concurrency,
+}

@@ -1,0 +1,72 @@
+//! The reference page has a row for each field, and no other.
+
+#![allow(clippy::expect_used, reason = "a test says so by panicking")]
+
+use std::collections::BTreeMap;
+
+use retrysafe_gates::plan::{FIELDS, Plan};
+
+const PAGE: &str = include_str!("../../../docs/reference/gates.md");
+const GUIDE: &str = include_str!("../../../docs/guides/gates.md");
+
+#[test]
+fn the_page_lists_every_field_and_no_other() {
+    let mut rows: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut table = "";
+    for line in PAGE.lines() {
+        if let Some(heading) = line.strip_prefix("## ") {
+            table = heading;
+        } else if let Some((field, _)) = line.strip_prefix("| `").and_then(|rest| rest.split_once('`')) {
+            rows.entry(table).or_default().push(field);
+        }
+    }
+    let fields: BTreeMap<&str, Vec<&str>> =
+        FIELDS.iter().map(|(table, fields)| (*table, fields.to_vec())).collect();
+    assert_eq!(rows, fields);
+}
+
+#[test]
+fn every_plan_of_the_guide_is_one() {
+    let blocks: Vec<&str> =
+        GUIDE.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let (whole, parts) = blocks.split_first().expect("the guide has plans");
+    Plan::parse(whole, "the guide").expect("the first is whole");
+    for part in parts {
+        Plan::parse(&format!("{whole}\n{part}"), "the guide").expect("the others add to it");
+    }
+}
+
+#[test]
+fn every_fault_of_a_plan_is_told_in_one_answer_with_its_place() {
+    let text = "base = \"ftp://x\"\nbases = 1\n[request]\npath = \"orders\"\nbody = \"{{nonse}}\"\n[concurrency]\nrequests = 1\ndetect = 2.0\n[[observe]]\nkind = \"sql\"\nurl = \"oracle:x\"\n";
+    let faults = Plan::parse(text, "gates.toml").expect_err("it is wrong in many places");
+    let places: Vec<(usize, &str)> =
+        faults.faults.iter().map(|fault| (fault.line, fault.path.as_str())).collect();
+    let expected = [
+        (1, "base"),
+        (2, "bases"),
+        (4, "request.path"),
+        (5, "request.body"),
+        (7, "concurrency.requests"),
+        (8, "concurrency.detect"),
+        (9, "observe[1].query"),
+        (11, "observe[1].url"),
+    ];
+    for place in expected {
+        assert!(places.contains(&place), "{place:?} is missing in {faults}");
+    }
+    assert!(faults.to_string().ends_with("the plan is not loaded"), "{faults}");
+}
+
+#[test]
+fn a_plan_that_cannot_tell_its_operations_apart_is_refused() {
+    let plan = |body: &str, key: &str| {
+        let text = format!(
+            "base = 'http://h'\n[request]\npath = '/o'\nbody = '{body}'\n{key}\n[[observe]]\nkind = 'log'\nfile = 'f'\n"
+        );
+        Plan::parse(&text, "gates.toml").map_err(|faults| faults.to_string())
+    };
+    assert!(plan("{}", "").expect_err("all the same").contains("{{nonce}}"));
+    assert!(plan("{{nonce}}", "[key]\nheader = false").expect_err("no key").contains("{{key}}"));
+    assert!(plan("{{nonce}} {{key}}", "[key]\nheader = false").is_ok());
+}

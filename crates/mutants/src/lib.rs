@@ -1,0 +1,19 @@
+//! Small servers that break one promise each.
+//!
+//! A gate that has never failed proves nothing. Each of these servers is broken in the one way that its name says, and is
+//! otherwise sound; the table says which arm has to find it. Some are sound altogether, and must pass; two cannot be judged,
+//! and must be called inconclusive.
+//!
+//! They make orders: `POST /orders {"amount", "note"}` and `POST /refunds`, with `Idempotency-Key` and an account in
+//! `Authorization`. `GET /orders?note=` lists effects, around all keys. A body with `"decline": true` fails after its
+//! effect. With a provider, the effect is a call to it.
+
+#![forbid(unsafe_code)]
+
+mod behaviour;
+mod natural;
+mod running;
+mod service;
+
+pub use behaviour::{Behaviour, Mutant, TABLE, find};
+pub use running::{Running, Terms};
