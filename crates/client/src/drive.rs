@@ -1,7 +1,7 @@
 //! The loop around core's [`Call`]: it sends, sleeps and asks as it is told, and writes down what happened. Every form of
 //! the client (plain, tower, reqwest) is an [`Exchange`] of this one loop.
 
-use std::{num::NonZeroU32, time::Duration};
+use std::{num::NonZeroU32, pin::pin, time::Duration};
 
 use retrysafe_core::retry::{Budget, Call, Deadline, Reach, Request, RetryPolicy, Seen, Step, Why};
 use tracing::Instrument;
@@ -70,22 +70,24 @@ pub(crate) async fn drive<X: Exchange>(terms: &Terms<'_>, exchange: &mut X) -> E
         let deadline = call.deadline();
         let seen = match step {
             Step::Send { attempt, timeout } => {
-                let work = under_way.exchange.send(attempt, timeout);
                 let ((seen, end), drawn) = if attempt == 1 {
+                    let work = pin!(under_way.exchange.send(attempt, timeout));
                     nested::attempt(deadline, root, work).await
                 } else {
                     // OpenTelemetry's name; absent on the first attempt, as its rules have it.
                     let span = tracing::info_span!(
                         target: "retrysafe::client", "resend", http.request.resend_count = attempt - 1
                     );
-                    nested::attempt(deadline, root, work.instrument(span)).await
+                    let mut work = Box::pin(under_way.exchange.send(attempt, timeout).instrument(span));
+                    nested::attempt(deadline, root, work.as_mut()).await
                 };
                 (root, last) = (drawn.or(root), end);
                 seen
             }
             Step::Poll { url, timeout } => {
-                let (seen, end) =
-                    nested::attempt(deadline, root, under_way.exchange.poll(&url, timeout)).await.0;
+                // Boxed, as is the way of a retry: a first attempt that succeeds is moved with neither.
+                let mut work = Box::pin(under_way.exchange.poll(&url, timeout));
+                let (seen, end) = nested::attempt(deadline, root, work.as_mut()).await.0;
                 last = end.or(last);
                 seen
             }

@@ -1,6 +1,6 @@
 //! The host of core's [`Hedge`]: attempts beside each other, the first result wins, the others are dropped.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use retrysafe_core::retry::{Hedge, HedgePolicy, HedgeStep};
@@ -35,7 +35,7 @@ pub(crate) async fn hedge<T: Transport>(
                 under_way.push(async move {
                     let progress = Progress::default();
                     let mut stream = None;
-                    let work = attempts.send(attempt, timeout, &mut stream, &progress);
+                    let work = pin!(attempts.send(attempt, timeout, &mut stream, &progress));
                     (attempt, nested::attempt(ends, None, work).await.0)
                 });
                 call.next(host.now())

@@ -10,7 +10,7 @@
 //! marker travel as two headers, which [`inherit`] reads; keys do not, since the caller's account is not known here. A
 //! handler that may run again for one request keys its own calls by their event ([`crate::Key::from_event`]).
 
-use std::{cell::Cell, time::Duration};
+use std::{cell::Cell, pin::Pin, time::Duration};
 #[cfg(feature = "http")]
 use std::{
     cell::RefCell,
@@ -54,10 +54,11 @@ pub(crate) struct Lineage {
 
 /// Runs one attempt of a call: in its deadline and, unless somebody above retries already, as work that is retried.
 /// Hands back the root, should a nested call have drawn one.
+/// Takes the work by its place: each wrapper of a future that is handed on by value holds it once more.
 pub(crate) async fn attempt<F: Future>(
     deadline: Deadline,
     root: Option<Root>,
-    work: F,
+    work: Pin<&mut F>,
 ) -> (F::Output, Option<Root>) {
     if is_retried() {
         return (DEADLINE.scope(deadline, work).await, None);

@@ -118,7 +118,7 @@ where
             let prepared = Prepared::new(&api, asked)?;
             let manner = Manner { hedge, ..Manner::default() };
             let transport = OfTower { service: ready, bodies: PhantomData };
-            match call(&transport, &api, prepared, stream, manner).await {
+            match call(&transport, &api, &prepared, stream, manner).await {
                 Ok(finished) => Ok(finished.answer),
                 Err(Error::Stopped(mut stopped)) => match stopped.answer.take() {
                     Some(answer) => Ok(answer),

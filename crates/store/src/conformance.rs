@@ -64,6 +64,7 @@ macro_rules! cases {
 const CASES: &[Case] = cases![
     claims::r1_of_fifty_at_once_exactly_one_wins,
     claims::a_loser_gets_the_record_that_is_there,
+    claims::what_is_at_hand_is_what_a_load_tells,
     claims::r6_an_own_claim_that_was_sent_again_is_won_again,
     claims::a_claim_on_an_absent_key_under_a_stale_view_is_refused,
     claims::an_expired_window_allows_one_new_claim,

@@ -36,7 +36,7 @@ pub(crate) struct Finished<B> {
 pub(crate) async fn call<T: Transport>(
     transport: &T,
     api: &Api,
-    prepared: Prepared,
+    prepared: &Prepared,
     stream: Option<T::Stream>,
     manner: Manner,
 ) -> Result<Finished<T::Body>, Error<Held<T::Body>>> {
@@ -44,7 +44,7 @@ pub(crate) async fn call<T: Transport>(
     let sent_first = host.wall();
     let now = host.now();
     let deadline = manner.within.map_or(Deadline::UNSET, |limit| Deadline::within(now, limit));
-    let attempts = Attempts { transport, prepared: &prepared, host, whole: manner.whole };
+    let attempts = Attempts { transport, prepared, host, whole: manner.whole };
     let terms = Terms {
         target: &prepared.target.name,
         policy: &prepared.policy,
@@ -54,13 +54,14 @@ pub(crate) async fn call<T: Transport>(
         host,
     };
     let ended = match manner.hedge {
-        Some(delay) if prepared.body.is_some() => hedge(&terms, delay, &attempts).await,
+        // Boxed: a call is moved at every hand, and most are not hedged.
+        Some(delay) if prepared.body.is_some() => Box::pin(hedge(&terms, delay, &attempts)).await,
         _ => {
             let mut exchange = HttpExchange { attempts, stream, progress: Progress::default() };
             drive(&terms, &mut exchange).await
         }
     };
-    conclude(ended, &prepared, sent_first)
+    conclude(ended, prepared, sent_first)
 }
 
 fn conclude<B>(

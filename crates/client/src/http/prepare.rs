@@ -326,7 +326,13 @@ fn spelled(key: &Key, rules: &KeyRules) -> Result<HeaderValue, Refused> {
     Ok(value)
 }
 
+/// The name that most APIs have settled on, which then is not parsed for each call.
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
 fn header_name(name: &str) -> Result<HeaderName, Refused> {
+    if IDEMPOTENCY_KEY.as_str().eq_ignore_ascii_case(name) {
+        return Ok(IDEMPOTENCY_KEY);
+    }
     HeaderName::from_bytes(name.as_bytes()).map_err(|error| Refused::Request(error.to_string()))
 }
 

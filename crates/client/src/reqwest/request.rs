@@ -160,7 +160,7 @@ pub(crate) async fn send(
     manner: Manner,
 ) -> Result<Answer, Error<Bytes>> {
     let inner = client.inner();
-    match call(&inner.wire, &inner.api, prepared, None, manner).await {
+    match call(&inner.wire, &inner.api, &prepared, None, manner).await {
         Ok(Finished { answer, attempts, history }) => {
             let response = answer.map(|body| body.into_whole().unwrap_or_default());
             Ok(Answer { response, attempts, history })

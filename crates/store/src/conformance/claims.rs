@@ -43,6 +43,20 @@ pub(super) async fn a_loser_gets_the_record_that_is_there(place: &dyn Place) {
     refused(&*store, &address, Expect::Absent, &held(2), Some(&winner)).await;
 }
 
+/// What is answered from without a write must not be older than what a write would have met.
+pub(super) async fn what_is_at_hand_is_what_a_load_tells(place: &dyn Place) {
+    let store = open(place);
+    let address = address("k");
+    assert_eq!(store.at_hand(&address), None, "nothing is there");
+    let mine = claim(&*store, &address, 1).await;
+    let told = |present: &Record| store.at_hand(&address).is_none_or(|record| record == *present);
+    assert!(told(&mine));
+    let done = apply(&*store, &address, holder(&mine), &done(&mine)).await;
+    assert!(told(&done));
+    assert!(store.remove_if(&address, reapable(&done, at(1_000_000))).await.unwrap());
+    assert_eq!(store.at_hand(&address), None, "it is gone");
+}
+
 pub(super) async fn r6_an_own_claim_that_was_sent_again_is_won_again(place: &dyn Place) {
     let store = open(place);
     let address = address("k");
