@@ -12,6 +12,7 @@ pub mod decide;
 pub mod fingerprint;
 pub mod ids;
 pub mod key;
+pub mod operate;
 pub mod outcome;
 pub mod pointer;
 pub mod policy;

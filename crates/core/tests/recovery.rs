@@ -319,3 +319,38 @@ fn protocol_25_what_is_kept_of_a_request_stays_out_of_debug() {
     let shown = format!("{:?}", Event::Opened { plan: "p".into(), request, deadline: at(0) });
     assert!(!shown.contains("0451") && !shown.contains("99"), "{shown}");
 }
+
+/// The one way past protocol 24: somebody looked, and says so.
+#[test]
+fn a_person_who_resumes_lets_it_go_on_past_its_callers_deadline() {
+    let plan = shape(External::ASK);
+    let operator = |act| Event::Operator { who: "ann".into(), act, why: "its rider was phoned".into() };
+    let local = |more: Vec<Event>| progress(&plan, [vec![opened(), done("create")], more].concat());
+    let long_ago = at(30 * 24 * 3600);
+    let record = abandoned_record();
+    let judged = |progress: &Progress| {
+        judge(&record, Standing::Known(progress, Some(&plan)), &Terms::default(), long_ago)
+    };
+    let charge =
+        |progress: &Progress| next(progress, &plan, &step("charge"), Attended::Completer, long_ago).unwrap();
+    let left = local(vec![]);
+    assert_eq!((judged(&left), charge(&left)), (Judgement::Stop(Stopped::Abandoned), Next::TooLate));
+    let resumed = local(vec![operator(Act::Resume)]);
+    assert_eq!((judged(&resumed), charge(&resumed)), (Judgement::GoOn, Next::Run));
+    let released = local(vec![operator(Act::Release)]);
+    assert_eq!((judged(&released), charge(&released)), (Judgement::Stop(Stopped::Abandoned), Next::TooLate));
+}
+
+fn abandoned_record() -> Record {
+    Record {
+        attempt: AttemptId::new(1),
+        fence: Fence::from_u64(1),
+        status_id: StatusId::new(1),
+        fingerprint: Fingerprint::from_parts(1, 1, [0; 32]),
+        recovery: RecoveryClass::Phased,
+        contract_version: 1,
+        endpoint: "POST /rides".into(),
+        opened_at: at(0),
+        state: State::InFlight { lease_until: at(5) },
+    }
+}

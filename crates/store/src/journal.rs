@@ -5,6 +5,9 @@
 //! id: entries are written in the commit of a conditional [`Write`], or not at all.
 //!
 //! **Staged effects** are rows of the same commit, sent afterwards by whoever drains them, each with its own derived key.
+//!
+//! **Acts** are what people did about keys: a log of its own, which outlives records and journals, and to which is only ever
+//! added. An act is in the commit that changes the record, so there is none without its line.
 
 use std::time::Duration;
 
@@ -13,16 +16,20 @@ use retrysafe_core::{
     address::Address,
     ids::StatusId,
     record::Write,
-    recovery::{DownstreamKey, Entry},
+    recovery::{Act, DownstreamKey, Entry},
     time::Wall,
 };
 
-use crate::{Store, StoreFuture, Written};
+use crate::{ErrorKind, Store, StoreError, StoreFuture, Written};
 
 /// The most entries of one journal: what goes on for longer is going round in circles.
 pub const JOURNAL_MAX: usize = 10_000;
 /// The longest result, request or payload of one entry or effect.
 pub const ENTRY_MAX_BYTES: usize = 1 << 20;
+/// The longest name of a person, in bytes.
+pub const WHO_MAX_BYTES: usize = 255;
+/// The longest reason, and the longest evidence.
+pub const WHY_MAX_BYTES: usize = 16 * 1024;
 
 /// What is written beside a record, in the same commit.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,6 +40,54 @@ pub struct Notes {
     pub entries: Vec<Entry>,
     /// Effects that may leave once this is committed.
     pub staged: Vec<NewEffect>,
+    /// What a person does with it, for the log.
+    pub act: Option<NewAct>,
+}
+
+impl Notes {
+    /// Entries, and nothing else.
+    pub fn entries(operation: StatusId, entries: Vec<Entry>) -> Self {
+        Self { operation, entries, staged: Vec::new(), act: None }
+    }
+}
+
+/// What a person does about a key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewAct {
+    /// Who.
+    pub who: Box<str>,
+    /// What.
+    pub act: Act,
+    /// Why.
+    pub why: Box<str>,
+    /// What it was found out by.
+    pub evidence: Option<Box<str>>,
+    /// When, on the store's clock.
+    pub at: Wall,
+}
+
+impl NewAct {
+    /// Before anything is changed: a log that cuts what somebody said would be none.
+    pub(crate) fn fits(&self) -> Result<(), StoreError> {
+        let long = self.why.len().max(self.evidence.as_ref().map_or(0, |evidence| evidence.len()));
+        match self.who.len() > WHO_MAX_BYTES || long > WHY_MAX_BYTES {
+            true => Err(StoreError::new(ErrorKind::Full, "logging an act")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// A line of the log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LoggedAct {
+    /// Its place, from 1. There may be gaps.
+    pub number: u64,
+    /// Whose key.
+    pub address: Address,
+    /// Which of its operations.
+    pub operation: StatusId,
+    /// What was done.
+    pub act: NewAct,
 }
 
 /// An effect to be staged.
@@ -107,6 +162,14 @@ pub trait Journal: Store {
 
     /// How many effects are staged.
     fn staged_census<'a>(&'a self) -> StoreFuture<'a, StagedCensus>;
+
+    /// The log of acts after number `after`, in its order, at most `limit`; of one address, or of all.
+    fn acts<'a>(
+        &'a self,
+        of: Option<&'a Address>,
+        after: u64,
+        limit: usize,
+    ) -> StoreFuture<'a, Vec<LoggedAct>>;
 
     /// Deletes at most `limit` journals that were opened before `before`, whose record is gone and whose effects are sent;
     /// returns how many.

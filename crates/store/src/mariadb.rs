@@ -60,6 +60,7 @@ mod doctor;
 mod driver;
 mod effects;
 mod fault;
+mod journal;
 mod lists;
 mod open;
 mod options;
@@ -87,6 +88,7 @@ struct Shared<D> {
     /// Connections for handlers' transactions.
     handlers: D,
     texts: Texts,
+    journal: journal::Texts,
     clock: DatabaseClock,
     /// How often a call may be sent again on another connection: once for each that may have died in the pool.
     connections: usize,
@@ -167,6 +169,7 @@ impl<D: Driver> MariaStore<D> {
             own,
             handlers,
             texts: Texts::new(),
+            journal: journal::Texts::new(),
             clock: DatabaseClock::new(options.clock_limits),
             connections: options.pool.max.max(options.handlers.max),
             answer_timeout: options.call_timeout.max(options.statement_timeout) + ANSWER_GRACE,
@@ -303,6 +306,10 @@ impl<D: Driver> Store for MariaStore<D> {
 
     fn handler_waits(&self) -> Option<Duration> {
         Some(self.shared.handler_waits)
+    }
+
+    fn journals(&self) -> Option<&dyn crate::journal::Journal> {
+        Some(self)
     }
 
     /// Every write names the state that it replaces, and a new row has one place. What a handler read is guarded as well where

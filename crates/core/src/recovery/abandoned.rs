@@ -77,7 +77,7 @@ pub fn judge(record: &Record, standing: Standing<'_>, terms: &Terms, now: Wall) 
         Standing::Unopened => return Judgement::Leave,
         Standing::Known(progress, shape) => (progress, shape),
     };
-    let is_late = progress.deadline <= now;
+    let is_late = progress.is_late(now);
     if is_late && !progress.has_started() {
         return Judgement::Close;
     }

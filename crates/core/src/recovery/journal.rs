@@ -113,6 +113,25 @@ pub enum Act {
     Release,
 }
 
+impl Act {
+    /// All of them.
+    pub const ALL: [Act; 3] = [Act::Resume, Act::Resolve, Act::Release];
+
+    /// One word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Act::Resume => "resume",
+            Act::Resolve => "resolve",
+            Act::Release => "release",
+        }
+    }
+
+    /// The act of that name.
+    pub fn named(name: &str) -> Option<Act> {
+        Self::ALL.into_iter().find(|act| act.name() == name)
+    }
+}
+
 /// Why a request needs a person.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Stopped {

@@ -24,6 +24,8 @@ pub struct Progress {
     pub tries: u32,
     /// The last failure.
     pub last_failure: Option<Box<str>>,
+    /// A person said that it is to be gone on with, whoever is still waiting.
+    pub resumed: bool,
     steps: BTreeMap<StepName, Known>,
 }
 
@@ -79,6 +81,7 @@ impl Progress {
             next_seq: 1,
             tries: 0,
             last_failure: None,
+            resumed: false,
             steps: BTreeMap::new(),
         };
         for entry in rest {
@@ -120,7 +123,10 @@ impl Progress {
             }
             Event::Resumed { by: Attended::Completer } => self.tries += 1,
             Event::Failed { why } => self.last_failure = Some(why.clone()),
-            Event::Operator { act: Act::Resume, .. } => self.tries = 0,
+            Event::Operator { act: Act::Resume, .. } => {
+                self.tries = 0;
+                self.resumed = true;
+            }
             Event::Resumed { by: Attended::Retry }
             | Event::Stopped(_)
             | Event::Ended { .. }
@@ -146,6 +152,12 @@ impl Progress {
     fn moved(&mut self) {
         self.tries = 0;
         self.last_failure = None;
+    }
+
+    /// Whether its caller was told meanwhile that it failed, so that nothing foreign may be begun for it by itself (protocol 24).
+    /// A person who resumes it knows that, and means it.
+    pub fn is_late(&self, now: Wall) -> bool {
+        self.deadline <= now && !self.resumed
     }
 
     /// Something was committed beyond the opening.

@@ -59,7 +59,7 @@ pub fn next(
     }
     let Some(intent) = progress.intent(step) else {
         let first = matches!(found.kind, Kind::External(_)) && !progress.is_past_foreign();
-        let is_late = first && by == Attended::Completer && progress.deadline <= now;
+        let is_late = first && by == Attended::Completer && progress.is_late(now);
         return Ok(if is_late { Next::TooLate } else { Next::Run });
     };
     Ok(match found.kind {

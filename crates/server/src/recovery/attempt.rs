@@ -85,7 +85,7 @@ impl<D: Journal> Opening<D> {
         let mut all = entries;
         all.push(first.clone());
         let progress = Progress::of(&all).map_err(|broken| Halt::astray(broken.to_string()))?;
-        let notes = Notes { operation, entries: vec![first.clone()], staged: Vec::new() };
+        let notes = Notes::entries(operation, vec![first.clone()]);
         let write = claim.renewal(now, lease);
         let committer = Committer { database: &*database, address: claim.address(), operation };
         committer.commit(&write, &notes).await?;
@@ -154,7 +154,7 @@ impl<D: Journal> Attempt<D> {
     }
 
     pub(super) fn notes(&self, entries: Vec<Entry>, staged: Vec<NewEffect>) -> Notes {
-        Notes { operation: self.operation, entries, staged }
+        Notes { staged, ..Notes::entries(self.operation, entries) }
     }
 
     pub(super) fn committer(&self) -> Committer<'_, D> {

@@ -290,7 +290,7 @@ impl<D: Journal> Recovery<D> {
         tracing::error!(endpoint = %record.endpoint, attempt = %record.attempt, %why, "a request needs a person");
         let seq = journal.last().map_or(0, |last| last.seq.saturating_add(1));
         let entry = Entry { seq, attempt: record.attempt, at: now, event: Event::Stopped(why) };
-        let notes = Notes { operation: record.status_id, entries: vec![entry], staged: Vec::new() };
+        let notes = Notes::entries(record.status_id, vec![entry]);
         match self.shared.database.note_if(address, &stop(record, now), &notes).await? {
             Written::Yes(_) => {
                 self.shared.retrysafe.guard.engine.waiters.wake(address);

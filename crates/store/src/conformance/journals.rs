@@ -5,13 +5,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use retrysafe_core::{
     record::{Expect, Record, State, Uncertainty, Write},
-    recovery::{DownstreamKey, Entry, Event, Snapshot, StepName},
+    recovery::{Act, DownstreamKey, Entry, Event, Snapshot, StepName},
 };
 
 use super::{Place, samples::*};
 use crate::{
     Written,
-    journal::{NewEffect, Notes, Sent, StagedCensus},
+    journal::{NewAct, NewEffect, Notes, Sent, StagedCensus, WHY_MAX_BYTES},
 };
 
 fn step(name: &str) -> StepName {
@@ -32,7 +32,7 @@ fn done(record: &Record, seq: u32) -> Entry {
 }
 
 fn notes(record: &Record, entries: Vec<Entry>) -> Notes {
-    Notes { operation: record.status_id, entries, staged: Vec::new() }
+    Notes::entries(record.status_id, entries)
 }
 
 /// A write that keeps the claim of `record`.
@@ -136,9 +136,9 @@ pub(super) async fn a_staged_effect_is_one_drainers_at_a_time_and_ends_once(plac
     let [mail] = first.as_slice() else { panic!("{first:?}") };
     assert_eq!((&*mail.name, mail.tries, mail.operation), ("mail", 1, record.status_id));
     assert_eq!((&mail.payload[..], &mail.key), (&b"\x00payload\xff"[..], &stages.staged[0].key));
-    let second = journals.take_staged(at(5), lease, 9).await.unwrap();
+    let second = journals.take_staged(at(6), lease, 9).await.unwrap();
     assert_eq!(second.iter().map(|effect| &*effect.name).collect::<Vec<_>>(), ["event"]);
-    assert_eq!(journals.take_staged(at(6), lease, 9).await.unwrap(), []);
+    assert_eq!(journals.take_staged(at(7), lease, 9).await.unwrap(), []);
 
     // Its drainer was lost; the next one has the right to end it, the first has not.
     let again = journals.take_staged(at(15), lease, 1).await.unwrap();
@@ -176,4 +176,48 @@ pub(super) async fn journals_are_forgotten_when_their_record_is_gone_and_their_e
     let fresh = Record { status_id: held(5).status_id, ..held(2) };
     won(store.write_if(&address, &write(Expect::Absent, &fresh)).await.unwrap());
     assert_eq!(journals.journal(fresh.status_id).await.unwrap(), []);
+}
+
+pub(super) async fn an_act_is_logged_in_the_commit_it_speaks_of_and_stays(place: &dyn Place) {
+    let store = open(place);
+    let Some(journals) = store.journals() else { return };
+    let (one, other) = (address("k"), address("other"));
+    let lost = claim(&*store, &one, 1).await;
+    let bystander = claim(&*store, &other, 2).await;
+    let act = |act, evidence: Option<&str>| NewAct {
+        who: "ann".into(),
+        act,
+        why: "its rider was phoned: \u{201c}yes\u{201d}".into(),
+        evidence: evidence.map(Into::into),
+        at: at(40),
+    };
+    let with = |record: &Record, act| Notes { act: Some(act), ..notes(record, Vec::new()) };
+    // Somebody else was first: neither the act nor its line.
+    let stale = Write { expect: Expect::Attempt(bystander.attempt), next: super::samples::done(&lost) };
+    let refused = journals.note_if(&one, &stale, &with(&lost, act(Act::Resolve, None))).await.unwrap();
+    assert_eq!(refused, Written::No(Some(lost.clone())));
+    assert_eq!(journals.acts(None, 0, 9).await.unwrap(), []);
+    // A line that would have to be cut changes nothing either.
+    let ends = Write { expect: holder(&lost), next: super::samples::done(&lost) };
+    let long = NewAct { why: "x".repeat(WHY_MAX_BYTES + 1).into(), ..act(Act::Resolve, None) };
+    let full = journals.note_if(&one, &ends, &with(&lost, long)).await.unwrap_err();
+    assert_eq!((full.kind(), store.load(&one).await.unwrap()), (crate::ErrorKind::Full, Some(lost.clone())));
+
+    let resolved = act(Act::Resolve, Some("receipt 7"));
+    let written = journals.note_if(&one, &ends, &with(&lost, resolved.clone())).await.unwrap();
+    assert_eq!(written, Written::Yes(lost.fence));
+    let freed = act(Act::Release, None);
+    let own = Record { attempt: held(9).attempt, ..bystander.clone() };
+    let release = Write { expect: holder(&bystander), next: own.clone() };
+    won(journals.note_if(&other, &release, &with(&bystander, freed.clone())).await.unwrap());
+    let gone = retrysafe_core::record::RemoveIf::Attempt(own.attempt);
+    assert!(store.remove_if(&other, gone).await.unwrap());
+
+    let all = journals.acts(None, 0, 9).await.unwrap();
+    let shown: Vec<_> = all.iter().map(|line| (&line.address, line.operation, &line.act)).collect();
+    let expected = [(&one, lost.status_id, &resolved), (&other, bystander.status_id, &freed)];
+    assert_eq!(shown, expected, "in their order, also of a key that is gone");
+    assert_eq!(journals.acts(Some(&other), 0, 9).await.unwrap(), all[1..]);
+    assert_eq!(journals.acts(None, all[0].number, 9).await.unwrap(), all[1..]);
+    assert_eq!(journals.acts(None, 0, 1).await.unwrap(), all[..1]);
 }

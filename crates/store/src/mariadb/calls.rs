@@ -101,11 +101,22 @@ impl<D: Driver> Shared<D> {
         let body = columns.long.as_ref().map_or(0, |long| long.body.len());
         let data = columns.data.as_bytes().map_or(0, |data| data.len());
         let resource = columns.resource.as_bytes().map_or(0, |resource| resource.len());
-        let room = self.packet_max.saturating_sub(PACKET_RESERVE_BYTES);
-        if body.saturating_add(data).saturating_add(resource) > room || resource > usize::from(u16::MAX) {
+        if body.saturating_add(data).saturating_add(resource) > self.room()
+            || resource > usize::from(u16::MAX)
+        {
             return Err(full());
         }
         Ok(())
+    }
+
+    /// Whether the arguments of one statement fit into a packet: a longer one would end the connection.
+    pub(super) fn fits_packet(&self, values: &[Value], doing: &'static str) -> Result<(), StoreError> {
+        let size: usize = values.iter().filter_map(Value::as_bytes).map(|bytes| bytes.len()).sum();
+        if size > self.room() { Err(StoreError::new(ErrorKind::Full, doing)) } else { Ok(()) }
+    }
+
+    fn room(&self) -> usize {
+        self.packet_max.saturating_sub(PACKET_RESERVE_BYTES)
     }
 }
 

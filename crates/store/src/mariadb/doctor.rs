@@ -139,9 +139,9 @@ async fn server<C: Connection>(connection: &mut C, findings: &mut Findings) -> R
 
 async fn tables<C: Connection>(connection: &mut C, findings: &mut Findings) -> Result<(), Failure> {
     let engines = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() \
-        AND table_name IN ('retrysafe_key', 'retrysafe_response', 'retrysafe_meta', 'retrysafe_effect') \
-        AND engine = 'InnoDB'";
-    if number(connection, engines).await? != Some(4) {
+        AND table_name IN ('retrysafe_key', 'retrysafe_response', 'retrysafe_meta', 'retrysafe_effect', \
+        'retrysafe_journal', 'retrysafe_staged', 'retrysafe_act') AND engine = 'InnoDB'";
+    if number(connection, engines).await? != Some(7) {
         findings.error(
             "engine",
             "a table of the store is missing, or knows no transactions",
@@ -231,7 +231,7 @@ async fn business_table<C: Connection>(
 }
 
 /// What the store does to its tables. The server checks the right to a statement when it is asked to explain it.
-const NEEDED: [(&str, &str); 7] = [
+const NEEDED: [(&str, &str); 9] = [
     ("read retrysafe_key", "EXPLAIN SELECT data FROM retrysafe_key"),
     (
         "insert into retrysafe_key",
@@ -242,6 +242,11 @@ const NEEDED: [(&str, &str); 7] = [
     ("delete from retrysafe_key", "EXPLAIN DELETE FROM retrysafe_key WHERE namespace = ''"),
     ("read retrysafe_response", "EXPLAIN SELECT body FROM retrysafe_response"),
     ("insert into retrysafe_response", "EXPLAIN INSERT INTO retrysafe_response VALUES (0, '', '')"),
+    (
+        "insert into retrysafe_journal",
+        "EXPLAIN INSERT INTO retrysafe_journal (operation, seq, at_ms, data) VALUES ('', 0, 0, '')",
+    ),
+    ("update retrysafe_staged", "EXPLAIN UPDATE retrysafe_staged SET tries = 0 WHERE operation = ''"),
     ("update retrysafe_meta", "EXPLAIN UPDATE retrysafe_meta SET clock_ms = 0 WHERE only_row = 2"),
 ];
 

@@ -1,10 +1,6 @@
 //! Reads of many records.
 
-use retrysafe_core::{
-    address::{Account, Address, Key, Namespace},
-    record::Record,
-    time::Wall,
-};
+use retrysafe_core::{address::Address, record::Record, time::Wall};
 
 use super::{
     Shared,
@@ -143,13 +139,6 @@ fn count(limit: usize) -> Value {
 
 /// The address in the first three columns.
 pub(super) fn address_of(columns: &[Value]) -> Result<Address, StoreError> {
-    let text = |at: usize| {
-        let bytes = columns.get(at).and_then(Value::as_bytes).ok_or_else(row::corrupt)?;
-        std::str::from_utf8(bytes).map_err(|_| row::corrupt())
-    };
-    Ok(Address::new(
-        Namespace::new(text(0)?).map_err(|_| row::corrupt())?,
-        Account::from_stored(text(1)?).map_err(|_| row::corrupt())?,
-        Key::trusted(text(2)?).map_err(|_| row::corrupt())?,
-    ))
+    let [namespace, account, key, ..] = columns else { return Err(row::corrupt()) };
+    row::address_of(namespace, account, key).ok_or_else(row::corrupt)
 }

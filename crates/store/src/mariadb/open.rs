@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     ErrorKind, StoreError,
+    journal::Notes,
     sql::{
         Connection, Driver, Failure, FailureKind, ServerCode, Statement, Value,
         row::{self, Columns, Guard},
@@ -66,6 +67,10 @@ impl<D: Driver> OpenTransaction for MariaTransaction<D> {
 
     async fn effect(&mut self, address: &Address, attempt: AttemptId, step: &str) -> Result<(), StoreError> {
         self.shared.effect(&mut self.connection, address, attempt, step).await
+    }
+
+    async fn note(&mut self, address: &Address, notes: &Notes) -> Result<(), StoreError> {
+        self.shared.append(&mut self.connection, address, notes).await
     }
 
     async fn undo(&mut self) -> Result<(), StoreError> {

@@ -20,11 +20,13 @@ pub struct Migration {
 }
 
 /// All of them, in their order.
-pub const MIGRATIONS: &[Migration] =
-    &[Migration { number: 1, name: "tables", sql: include_str!("../../migrations/mariadb/0001_tables.sql") }];
+pub const MIGRATIONS: &[Migration] = &[
+    Migration { number: 1, name: "tables", sql: include_str!("../../migrations/mariadb/0001_tables.sql") },
+    Migration { number: 2, name: "journal", sql: include_str!("../../migrations/mariadb/0002_journal.sql") },
+];
 
 /// The layout this build reads and writes.
-pub const LAYOUT: i64 = 1;
+pub const LAYOUT: i64 = 2;
 
 /// How long another process may take to migrate.
 const MIGRATION_PATIENCE_SECONDS: u32 = 30;

@@ -1,7 +1,7 @@
 //! Finding records other than by address.
 
 use retrysafe_core::{
-    address::{Account, Address, Key, Namespace},
+    address::{Account, Address, Namespace},
     ids::StatusId,
     record::{Record, ResourceId},
     time::Wall,
@@ -13,7 +13,7 @@ use crate::{
     sql::{
         Driver, Statement, Value,
         due::{Page, readable},
-        row::{Row, address_values, corrupt, state_number},
+        row::{Row, address_of, address_values, corrupt, state_number},
     },
 };
 
@@ -150,15 +150,5 @@ fn bounded(limit: usize) -> i64 {
 }
 
 fn address(namespace: &Value, account: &Value, key: &Value) -> Result<Address, StoreError> {
-    fn text(value: &Value) -> Option<&str> {
-        std::str::from_utf8(value.as_bytes()?).ok()
-    }
-    let parts = || {
-        Some(Address::new(
-            Namespace::new(text(namespace)?).ok()?,
-            Account::from_stored(text(account)?).ok()?,
-            Key::trusted(text(key)?).ok()?,
-        ))
-    };
-    parts().ok_or_else(corrupt)
+    address_of(namespace, account, key).ok_or_else(corrupt)
 }

@@ -11,12 +11,14 @@ use super::{
 };
 use crate::{
     ErrorKind, Store, StoreError, StoreFuture, Written,
-    journal::{Journal, Notes, Sent, Staged, StagedCensus},
+    journal::{Journal, LoggedAct, Notes, Sent, Staged, StagedCensus},
     sql::{
-        Driver, Statement,
+        Driver, Statement, Value,
         journal::{
-            FORGETTING, READING, STAGING, WRITING, census, effects, end, entries, journal, operation, taken,
+            FORGETTING, LOG, READING, STAGING, WRITING, act, acts, census, effects, end, entries, journal,
+            operation, taken,
         },
+        row::address_values,
     },
     transactional::{Committed, OpenTransaction, Transactional, Undone},
 };
@@ -30,12 +32,24 @@ pub(super) struct Texts {
     end: Arc<str>,
     census: Arc<str>,
     forget: Arc<str>,
+    log: Arc<str>,
+    acts: Arc<str>,
+    acts_of: Arc<str>,
 }
 
 impl Texts {
     pub(super) fn new(schema: &Schema) -> Self {
         let s = format!("\"{schema}\"");
         Self {
+            log: format!(
+                "INSERT INTO {s}.act (at_ms, operation, namespace, account, key, act, who, why, evidence) \
+                 VALUES ($1::bigint, $2::bytea, $3::bytea, $4::bytea, $5::bytea, convert_from($6::bytea, 'UTF8'), \
+                   convert_from($7::bytea, 'UTF8'), convert_from($8::bytea, 'UTF8'), convert_from($9::bytea, 'UTF8'))"
+            )
+            .into(),
+            acts: acts_text(&s, "").into(),
+            acts_of: acts_text(&s, "namespace = $3::bytea AND account = $4::bytea AND key = $5::bytea AND ")
+                .into(),
             append: format!(
                 "INSERT INTO {s}.journal (operation, seq, at_ms, namespace, account, key, data) \
                  VALUES ($1::bytea, $2::bigint, $3::bigint, $4::bytea, $5::bytea, $6::bytea, $7::bytea)"
@@ -83,6 +97,14 @@ impl Texts {
     }
 }
 
+fn acts_text(schema: &str, of: &str) -> String {
+    format!(
+        "SELECT number, at_ms, operation, namespace, account, key, convert_to(act, 'UTF8'), convert_to(who, 'UTF8'), \
+         convert_to(why, 'UTF8'), convert_to(evidence, 'UTF8') FROM {schema}.act \
+         WHERE {of}number > $1::bigint ORDER BY number LIMIT $2::bigint"
+    )
+}
+
 impl<D: Driver> Inner<D> {
     /// Writes `notes` in the transaction that is open on `connection`. Never tried again: after a failure PostgreSQL takes
     /// no more statements of that transaction.
@@ -95,7 +117,8 @@ impl<D: Driver> Inner<D> {
         let append =
             entries(address, notes)?.into_iter().map(|row| Statement::new(&self.journal.append, row));
         let stage = effects(notes)?.into_iter().map(|row| Statement::new(&self.journal.stage, row));
-        let statements: Vec<Statement> = append.chain(stage).collect();
+        let log = act(address, notes)?.into_iter().map(|row| Statement::new(&self.journal.log, row));
+        let statements: Vec<Statement> = append.chain(stage).chain(log).collect();
         let Some(ran) = self.in_time(connection, &statements).await else {
             return Err(StoreError::new(ErrorKind::Unavailable, WRITING));
         };
@@ -153,6 +176,26 @@ impl<D: Driver> Journal for PostgresStore<D> {
         Box::pin(async move {
             let statement = Statement::plain(&self.inner.journal.census);
             census(&self.inner.one(statement, STAGING, Does::Read).await?)
+        })
+    }
+
+    fn acts<'a>(
+        &'a self,
+        of: Option<&'a Address>,
+        after: u64,
+        limit: usize,
+    ) -> StoreFuture<'a, Vec<LoggedAct>> {
+        Box::pin(async move {
+            let number = |number: u64| Value::Int(i64::try_from(number).unwrap_or(i64::MAX));
+            let mut values = vec![number(after), number(limit as u64)];
+            let text = match of {
+                None => &self.inner.journal.acts,
+                Some(address) => {
+                    values.extend(address_values(address));
+                    &self.inner.journal.acts_of
+                }
+            };
+            acts(&self.inner.one(Statement::new(text, values), LOG, Does::Read).await?)
         })
     }
 

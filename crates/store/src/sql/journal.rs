@@ -3,24 +3,27 @@
 use retrysafe_core::{
     address::Address,
     ids::StatusId,
-    recovery::{DownstreamKey, Entry},
+    recovery::{Act, DownstreamKey, Entry},
     time::Wall,
 };
 
 use super::{
     Rows, Value,
-    row::{address_values, corrupt},
+    row::{address_of, address_values, corrupt},
 };
 use crate::{
     ErrorKind, StoreError,
     codec::entry,
-    journal::{ENTRY_MAX_BYTES, JOURNAL_MAX, NewEffect, Notes, Sent, Staged, StagedCensus},
+    journal::{
+        ENTRY_MAX_BYTES, JOURNAL_MAX, LoggedAct, NewAct, NewEffect, Notes, Sent, Staged, StagedCensus,
+    },
 };
 
 pub(crate) const WRITING: &str = "writing to a journal";
 pub(crate) const READING: &str = "reading a journal";
 pub(crate) const STAGING: &str = "handling staged effects";
 pub(crate) const FORGETTING: &str = "forgetting journals";
+pub(crate) const LOG: &str = "reading the log of acts";
 
 /// States of staged effects, as rows have them.
 const WAITING: i64 = 0;
@@ -63,6 +66,52 @@ pub(crate) fn effects(notes: &Notes) -> Result<Vec<Vec<Value>>, StoreError> {
         ]),
     };
     notes.staged.iter().map(row).collect()
+}
+
+/// At, operation, namespace, account, key, act, who, why, evidence: for the act of `notes`, if there is one.
+pub(crate) fn act(address: &Address, notes: &Notes) -> Result<Option<Vec<Value>>, StoreError> {
+    let Some(act) = &notes.act else { return Ok(None) };
+    act.fits()?;
+    let [namespace, account, key] = address_values(address);
+    let text = |text: &str| Value::bytes(text.as_bytes());
+    Ok(Some(vec![
+        act.at.unix_ms().into(),
+        operation(notes.operation),
+        namespace,
+        account,
+        key,
+        text(act.act.name()),
+        text(&act.who),
+        text(&act.why),
+        act.evidence.as_deref().map(text).into(),
+    ]))
+}
+
+/// From the columns `number, at, operation, namespace, account, key, act, who, why, evidence`.
+pub(crate) fn acts(rows: &Rows) -> Result<Vec<LoggedAct>, StoreError> {
+    fn text(value: &Value) -> Option<Box<str>> {
+        Some(std::str::from_utf8(value.as_bytes()?).ok()?.into())
+    }
+    let logged = |columns: &Vec<Value>| {
+        let [number, at, operation, namespace, account, key, act, who, why, evidence] = columns.as_slice()
+        else {
+            return None;
+        };
+        let operation: [u8; 16] = operation.as_bytes()?.as_ref().try_into().ok()?;
+        Some(LoggedAct {
+            number: number.int()?.cast_unsigned(),
+            address: address_of(namespace, account, key)?,
+            operation: StatusId::new(u128::from_be_bytes(operation)),
+            act: NewAct {
+                who: text(who)?,
+                act: Act::named(&text(act)?)?,
+                why: text(why)?,
+                evidence: text(evidence),
+                at: Wall::from_unix_ms(at.int()?),
+            },
+        })
+    };
+    rows.rows.iter().map(|columns| logged(columns).ok_or_else(corrupt)).collect()
 }
 
 /// From the columns `seq, at, data`.

@@ -10,7 +10,7 @@
 
 use bytes::Bytes;
 use retrysafe_core::{
-    address::Address,
+    address::{Account, Address, Key, Namespace},
     ids::Fence,
     outcome::{Body, Outcome},
     record::{Expect, Record, RemoveIf, ResourceId, State},
@@ -216,6 +216,18 @@ pub(crate) fn address_values(address: &Address) -> [Value; 3] {
         Value::bytes(address.account().as_str().as_bytes()),
         Value::bytes(address.key().as_str().as_bytes()),
     ]
+}
+
+/// The address in three columns; `None`: it is none that we wrote.
+pub(crate) fn address_of(namespace: &Value, account: &Value, key: &Value) -> Option<Address> {
+    fn text(value: &Value) -> Option<&str> {
+        std::str::from_utf8(value.as_bytes()?).ok()
+    }
+    Some(Address::new(
+        Namespace::new(text(namespace)?).ok()?,
+        Account::from_stored(text(account)?).ok()?,
+        Key::trusted(text(key)?).ok()?,
+    ))
 }
 
 /// The day of an instant, as rows of long bodies name it.

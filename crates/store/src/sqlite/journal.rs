@@ -22,8 +22,10 @@ use super::{
 use crate::{
     ErrorKind, StoreError, StoreFuture, Written,
     codec::entry,
-    journal::{ENTRY_MAX_BYTES, JOURNAL_MAX, Journal, Notes, Sent, Staged, StagedCensus},
+    journal::{ENTRY_MAX_BYTES, JOURNAL_MAX, Journal, LoggedAct, Notes, Sent, Staged, StagedCensus},
 };
+
+mod acts;
 
 const WRITING: &str = "writing to a journal";
 const READING: &str = "reading a journal";
@@ -116,6 +118,15 @@ impl Journal for SqliteStore {
         })))
     }
 
+    fn acts<'a>(
+        &'a self,
+        of: Option<&'a Address>,
+        after: u64,
+        limit: usize,
+    ) -> StoreFuture<'a, Vec<LoggedAct>> {
+        Box::pin(ready(self.read(|connection| acts::read(connection, of, after, limit))))
+    }
+
     fn forget_journals<'a>(&'a self, before: Wall, limit: usize) -> StoreFuture<'a, usize> {
         Box::pin(self.submit(Changes::Several, move |transaction| {
             let (connection, _) = transaction.parts();
@@ -162,7 +173,10 @@ fn insert(connection: &Connection, address: &Address, notes: &Notes) -> Result<(
             })
             .map_err(failed(WRITING))?;
     }
-    Ok(())
+    match &notes.act {
+        Some(act) => acts::insert(connection, address, notes.operation, act),
+        None => Ok(()),
+    }
 }
 
 fn journal(connection: &Connection, operation: StatusId) -> Result<Vec<Entry>, StoreError> {

@@ -15,7 +15,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 use super::{OpenError, SqliteOptions};
 
 /// The layout this build writes. A file with a later one is refused.
-const SCHEMA: i64 = 3;
+const SCHEMA: i64 = 4;
 
 /// Marks the file as a store of ours, so that no other database is ever mistaken for one: "rsf1".
 const APPLICATION_ID: i64 = 0x7273_6631;
@@ -38,7 +38,7 @@ const TABLES: &str = "
         uncertain     INTEGER NOT NULL,
         completed     INTEGER NOT NULL
     ) STRICT;
-    INSERT INTO retrysafe_meta VALUES (1, 3, 0, NULL, NULL, NULL, 0, 0, 0);
+    INSERT INTO retrysafe_meta VALUES (1, 4, 0, NULL, NULL, NULL, 0, 0, 0);
     CREATE TABLE retrysafe_record (
         id        INTEGER PRIMARY KEY,
         namespace BLOB NOT NULL,
@@ -98,6 +98,30 @@ const JOURNALS: &str = "
     CREATE INDEX retrysafe_staged_due ON retrysafe_staged (due) WHERE state = 0;
 ";
 
+/// The log of what people did. Nothing of it is changed or deleted, by us or by mistake.
+const ACTS: &str = "
+    CREATE TABLE retrysafe_act (
+        number    INTEGER PRIMARY KEY,
+        at        INTEGER NOT NULL,
+        operation BLOB NOT NULL,
+        namespace BLOB NOT NULL,
+        account   BLOB NOT NULL,
+        key       BLOB NOT NULL,
+        act       TEXT NOT NULL,
+        who       TEXT NOT NULL,
+        why       TEXT NOT NULL,
+        evidence  TEXT
+    ) STRICT;
+    CREATE INDEX retrysafe_act_address ON retrysafe_act (namespace, account, key);
+    CREATE TRIGGER retrysafe_act_stays BEFORE DELETE ON retrysafe_act
+        BEGIN SELECT RAISE(ABORT, 'the log of acts is only added to'); END;
+    CREATE TRIGGER retrysafe_act_is_fixed BEFORE UPDATE ON retrysafe_act
+        BEGIN SELECT RAISE(ABORT, 'the log of acts is only added to'); END;
+";
+
+/// From layout 3, which had no log of acts.
+const FROM_3: &str = "UPDATE retrysafe_meta SET schema = 4;";
+
 /// From layout 2, which knew no requests of several steps.
 const FROM_2: &str = "UPDATE retrysafe_meta SET schema = 3;";
 
@@ -141,7 +165,7 @@ pub(super) fn prepare(connection: &mut Connection, options: &SqliteOptions) -> R
     let tables: i64 =
         transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(failed)?;
     if tables == 0 {
-        for tables in [TABLES, LEDGER, JOURNALS] {
+        for tables in [TABLES, LEDGER, JOURNALS, ACTS] {
             transaction.execute_batch(tables).map_err(failed)?;
         }
         transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(failed)?;
@@ -155,7 +179,11 @@ pub(super) fn prepare(connection: &mut Connection, options: &SqliteOptions) -> R
             .execute_batch(FROM_2)
             .and_then(|()| transaction.execute_batch(JOURNALS))
             .map_err(failed)?;
-        tracing::info!(path = %path.display(), from = 2, to = SCHEMA, "the layout of the store was upgraded");
+        tracing::info!(path = %path.display(), from = 2, to = 3, "the layout of the store was upgraded");
+    }
+    if layout(&transaction).map_err(failed)? == Some(3) {
+        transaction.execute_batch(FROM_3).and_then(|()| transaction.execute_batch(ACTS)).map_err(failed)?;
+        tracing::info!(path = %path.display(), from = 3, to = SCHEMA, "the layout of the store was upgraded");
     }
     match layout(&transaction).map_err(failed)? {
         Some(SCHEMA) => transaction.commit().map_err(failed),

@@ -395,7 +395,8 @@ async fn a_file_of_the_first_layout_is_upgraded_and_keeps_its_records_and_fences
     Connection::open(folder.path())
         .unwrap()
         .execute_batch(
-            "DROP TABLE retrysafe_effect; DROP TABLE retrysafe_journal; DROP TABLE retrysafe_staged; ALTER TABLE retrysafe_record RENAME TO record;
+            "DROP TABLE retrysafe_effect; DROP TABLE retrysafe_journal; DROP TABLE retrysafe_staged; DROP TABLE retrysafe_act;
+             ALTER TABLE retrysafe_record RENAME TO record;
              ALTER TABLE retrysafe_meta RENAME TO meta; UPDATE meta SET schema = 1",
         )
         .unwrap();
@@ -408,4 +409,20 @@ async fn a_file_of_the_first_layout_is_upgraded_and_keeps_its_records_and_fences
     drop(store);
     // A business table of that name is not taken for the first layout.
     assert_eq!(record(&folder.store(), 2).await, Some(after));
+}
+
+/// Not by a mistake of ours, nor by a statement of whoever has the file.
+#[tokio::test]
+async fn the_log_of_acts_is_only_added_to() {
+    let folder = Folder::new();
+    drop(folder.store());
+    let file = Connection::open(folder.path()).unwrap();
+    file.execute_batch(
+        "INSERT INTO retrysafe_act VALUES (1, 0, x'', x'61', x'61', x'61', 'release', 'ann', 'why', NULL)",
+    )
+    .unwrap();
+    for sql in ["DELETE FROM retrysafe_act", "UPDATE retrysafe_act SET who = 'bob'"] {
+        let error = file.execute_batch(sql).unwrap_err().to_string();
+        assert!(error.contains("only added to"), "{sql}: {error}");
+    }
 }
