@@ -9,10 +9,12 @@ mod docs;
 mod doctor;
 mod failure;
 mod gate;
+mod keys;
 mod lint;
 mod logs;
 mod migrate;
 mod overlay;
+mod place;
 mod ready;
 mod serve;
 mod shop;
@@ -48,6 +50,7 @@ enum Command {
     Serve(Box<serve::ServeArgs>),
     Audit(Box<audit::AuditArgs>),
     Check(check::CheckArgs),
+    Keys(Box<keys::KeysArgs>),
     Lint(lint::LintArgs),
     Migrate(migrate::MigrateArgs),
     Docs(docs::DocsArgs),
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => failure::exit(serve::run(&args)),
         Command::Audit(args) => audit::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Keys(args) => failure::exit(keys::run(&args)),
         Command::Lint(args) => lint::run(&args),
         Command::Migrate(args) => failure::exit(migrate::run(&args)),
         Command::Docs(args) => docs::run(&args),

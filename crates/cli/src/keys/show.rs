@@ -1,0 +1,171 @@
+//! `retrysafe keys show`: the timeline of one key.
+
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+use clap::Args;
+use retrysafe_core::{
+    operate::{Standing, standing},
+    record::{Record, RecoveryClass, State},
+    recovery::{Entry, Event},
+    time::Wall,
+};
+use retrysafe_store::{Store, journal::LoggedAct};
+use serde_json::{Value, json};
+
+use super::{
+    Common, instant, journals, list, refused,
+    timeline::{Hidden, Line, timeline},
+    which::{Found, Which},
+};
+use crate::failure::Failure;
+
+/// How many acts on one key are shown.
+const ACTS_MAX: usize = 1_000;
+
+/// Show what became of a key: its claim, its steps, its calls and their results, and what people did
+#[derive(Args, Debug)]
+pub(super) struct ShowArgs {
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    common: Common,
+    /// Print keys and bodies as well: the key itself, what was kept of the request, the keys and bytes of calls, results,
+    /// the stored answer
+    #[arg(long)]
+    reveal: bool,
+}
+
+pub(super) async fn run(args: &ShowArgs) -> Result<(), Failure> {
+    let (place, which) = (&args.common.store, &args.which);
+    let store = place.open().await?;
+    let failed = refused(place);
+    let found = which.look(&*store, place).await?;
+    let now = store.now().map_err(&failed)?;
+    let (journal, acts) = evidence(&*store, args, &found).await?;
+    if found.record.is_none() && journal.is_empty() && acts.is_empty() {
+        return Err(which.absent(place));
+    }
+    let lines = timeline(found.record.as_ref(), &journal, &acts);
+    let key = found.address.as_ref().zip(found.record.as_ref());
+    if args.common.json {
+        let mut shown = match key {
+            Some((address, record)) => list::as_json(&(address.clone(), record.clone()), now, args.reveal),
+            None => json!({ "state": "absent" }),
+        };
+        if let Some(shown) = shown.as_object_mut() {
+            let lines: Vec<_> = lines.iter().map(|line| as_json(line, args.reveal)).collect();
+            shown.insert("timeline".into(), lines.into());
+            if let Some(answer) = key.filter(|_| args.reveal).and_then(|(_, record)| answer(record)) {
+                shown.insert("answer".into(), shown_body(answer).into());
+            }
+        }
+        anstream::println!("{shown}");
+        return Ok(());
+    }
+    let mut page = String::new();
+    if let Some((address, record)) = key.filter(|_| args.reveal) {
+        let _ = writeln!(page, "account {}\nkey     {}", address.account().as_str(), address.key().as_str());
+        if let Some(answer) = answer(record) {
+            let _ = writeln!(page, "answer  {}", shown_body(answer));
+        }
+        page.push('\n');
+    }
+    lines.iter().for_each(|line| page += &as_text(line, args.reveal));
+    page += &closing(found.record.as_ref(), &journal, now);
+    anstream::print!("{page}");
+    Ok(())
+}
+
+/// The journal of the operation, and what people did about the key.
+async fn evidence(
+    store: &dyn Store,
+    args: &ShowArgs,
+    found: &Found,
+) -> Result<(Vec<Entry>, Vec<LoggedAct>), Failure> {
+    let failed = refused(&args.common.store);
+    let journals = journals(store, &args.common.store)?;
+    let journal = match found.operation {
+        Some(operation) => journals.journal(operation).await.map_err(&failed)?,
+        None => Vec::new(),
+    };
+    let acts = match &found.address {
+        Some(address) => journals.acts(Some(address), 0, ACTS_MAX).await.map_err(&failed)?,
+        None => Vec::new(),
+    };
+    Ok((journal, acts))
+}
+
+fn answer(record: &Record) -> Option<&Bytes> {
+    match &record.state {
+        State::Completed { outcome, .. } => match &outcome.body {
+            retrysafe_core::outcome::Body::Kept(body) => Some(body),
+            retrysafe_core::outcome::Body::NotKept(_) => None,
+        },
+        State::InFlight { .. } | State::Uncertain { .. } => None,
+    }
+}
+
+/// What comes next, and what a person can do about it.
+fn closing(record: Option<&Record>, journal: &[Entry], now: Wall) -> String {
+    let Some(record) = record else { return "now: nothing is there; the key is free\n".to_owned() };
+    let stopped = journal.iter().rev().find_map(|entry| match &entry.event {
+        Event::Stopped(why) => Some(why.to_string()),
+        _ => None,
+    });
+    let next = match standing(record, now) {
+        Standing::Held { until } => format!("somebody works on it; its lease ends {}", instant(until)),
+        Standing::Abandoned if record.recovery == RecoveryClass::Phased => {
+            "nobody works on it; a completer or its caller's retry goes on with it".to_owned()
+        }
+        Standing::Abandoned if record.recovery == RecoveryClass::Outside => {
+            "nobody works on it; upkeep or its caller's retry marks it uncertain".to_owned()
+        }
+        Standing::Abandoned => "nobody works on it; its caller's retry runs it again".to_owned(),
+        Standing::Uncertain => format!(
+            "uncertain; {}",
+            stopped.unwrap_or_else(|| "find out what happened, then resolve or release it".to_owned())
+        ),
+        Standing::Completed => "completed; its answer is replayed".to_owned(),
+        Standing::Expired => "its window is over; the same key is a new request".to_owned(),
+    };
+    format!("now: {next}\n")
+}
+
+fn as_text(line: &Line, reveal: bool) -> String {
+    let mut text = format!("{}  {}\n", instant(line.at), line.what);
+    if let Some(hidden) = &line.hidden {
+        match reveal {
+            true => {
+                let key = hidden.key.as_ref().map(|key| format!(" {key}")).unwrap_or_default();
+                let _ = writeln!(text, "    {}{key}: {}", hidden.what, shown_body(&hidden.body));
+            }
+            false => {
+                let _ = writeln!(text, "    {}: {} bytes (--reveal)", hidden.what, hidden.body.len());
+            }
+        }
+    }
+    text
+}
+
+fn as_json(line: &Line, reveal: bool) -> Value {
+    let mut shown = json!({ "at": instant(line.at), "event": line.event, "what": line.what });
+    if let Some(shown) = shown.as_object_mut() {
+        if let Some(step) = &line.step {
+            shown.insert("step".into(), step.as_str().into());
+        }
+        if let Some(Hidden { what, key, body }) = &line.hidden {
+            let hidden = match reveal {
+                true => json!({ "key": key, "body": shown_body(body) }),
+                false => json!({ "bytes": body.len() }),
+            };
+            shown.insert((*what).into(), hidden);
+        }
+    }
+    shown
+}
+
+/// A body as text, where it is text.
+fn shown_body(body: &Bytes) -> String {
+    std::str::from_utf8(body).map_or_else(|_| format!("{} bytes that are no text", body.len()), str::to_owned)
+}

@@ -1,0 +1,296 @@
+//! `retrysafe keys` as a process, on every store that keeps journals.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // a test's helpers may fail loudly too
+
+mod support;
+
+use std::path::Path;
+use std::process::Output;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use retrysafe_core::{
+    address::{Account, Address, Key, Namespace},
+    fingerprint::Fingerprint,
+    ids::{AttemptId, Fence, StatusId},
+    outcome::Body,
+    record::{Expect, Record, RecoveryClass, State, Uncertainty, Write},
+    recovery::{Act, DownstreamKey, Entry, Event, External, Progress, Shape, Snapshot, StepName, Stopped},
+};
+use retrysafe_store::{
+    Store, Written,
+    journal::Notes,
+    mariadb::{MariaOptions, MariaStore},
+    postgres::{PostgresOptions, PostgresStore, StoreAddress},
+    sqlite::{SqliteOptions, SqliteStore},
+};
+use retrysafe_testbed::{mariadb, postgres};
+use serde_json::Value;
+use support::{retrysafe, text};
+
+/// What no output may show unless it was asked for: keys, accounts, bodies, the keys of calls.
+const SECRETS: [&str; 4] = ["secret-key", "alice", "4242", "call-key-7"];
+
+fn address(key: &str) -> Address {
+    let (account, key) = (Account::new(&["alice"]).unwrap(), Key::trusted(key).unwrap());
+    Address::new(Namespace::new("shop").unwrap(), account, key)
+}
+
+/// A store with three keys, and the command on it.
+struct Desk {
+    folder: tempfile::TempDir,
+    store: Arc<dyn Store>,
+    url: String,
+}
+
+impl Desk {
+    fn keys(&self, args: &[&str]) -> Output {
+        retrysafe(self.folder.path(), &[&["keys"], args, &["--store", &self.url]].concat())
+    }
+
+    /// A success, as JSON.
+    fn told(&self, args: &[&str]) -> Value {
+        let output = self.keys(&[args, &["--json"]].concat());
+        assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// A refusal, with its exit code.
+    fn refused(&self, code: i32, args: &[&str]) -> String {
+        let output = self.keys(args);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", text(&output.stdout));
+        text(&output.stderr)
+    }
+
+    async fn put(&self, key: &str, number: u128, recovery: RecoveryClass, state: State) -> Record {
+        let record = Record {
+            attempt: AttemptId::new(number),
+            fence: Fence::from_u64(0),
+            status_id: StatusId::new(1000 + number),
+            fingerprint: Fingerprint::from_parts(1, 1, [0; 32]),
+            recovery,
+            contract_version: 1,
+            endpoint: "POST /rides".into(),
+            opened_at: self.store.now().unwrap(),
+            state,
+        };
+        let write = Write { expect: Expect::Absent, next: record.clone() };
+        let Written::Yes(fence) = self.store.write_if(&address(key), &write).await.unwrap() else {
+            panic!("{key} was there");
+        };
+        Record { fence, ..record }
+    }
+
+    async fn load(&self, key: &str) -> Option<Record> {
+        self.store.load(&address(key)).await.unwrap()
+    }
+
+    /// One that was stopped in the middle of its call.
+    async fn put_stopped(&self, key: &str) -> Record {
+        let now = self.store.now().unwrap();
+        let held = self.put(key, 3, RecoveryClass::Phased, State::InFlight { lease_until: now }).await;
+        let shape = Shape::new("rides").unwrap().phase("create").unwrap();
+        let shape = shape.external("charge", External::NEVER_AGAIN).unwrap();
+        let (create, charge) = (StepName::new("create").unwrap(), StepName::new("charge").unwrap());
+        let request = Snapshot { principal: "alice".into(), fields: Bytes::from_static(b"{\"card\":4242}") };
+        let key_of_call = DownstreamKey::from_stored("call-key-7");
+        let body = Bytes::from_static(b"4242");
+        let events = [
+            Event::Opened { plan: shape.text(), request, deadline: now },
+            Event::Done { step: create, result: body.clone() },
+            Event::Intent { step: charge.clone(), key: key_of_call, request: body },
+            Event::Stopped(Stopped::Unresolved { step: charge }),
+        ];
+        let entry = |(seq, event)| Entry { seq, attempt: held.attempt, at: now, event };
+        let notes = Notes::entries(held.status_id, (0..).zip(events).map(entry).collect());
+        let state = State::Uncertain { since: now, why: Uncertainty::Stopped };
+        let stopped = Record { state, ..held };
+        let write = Write { expect: Expect::Attempt(stopped.attempt), next: stopped.clone() };
+        let written = self.store.journals().unwrap().note_if(&address(key), &write, &notes).await.unwrap();
+        assert!(matches!(written, Written::Yes(_)));
+        stopped
+    }
+}
+
+fn handle(record: &Record) -> String {
+    format!("shop:{}", record.status_id)
+}
+
+fn shows_no_secret(output: &[u8]) {
+    let shown = text(output);
+    for secret in SECRETS {
+        assert!(!shown.contains(secret), "{secret:?} in {shown}");
+    }
+}
+
+/// All of it, on one store.
+async fn a_person_decides(desk: &Desk) {
+    let now = desk.store.now().unwrap();
+    let live = State::InFlight { lease_until: now.plus(Duration::from_secs(3600)) };
+    let live = desk.put("secret-key-1", 1, RecoveryClass::Phased, live).await;
+    let lost = State::Uncertain { since: now, why: Uncertainty::UpstreamLost };
+    let lost = desk.put("secret-key-2", 2, RecoveryClass::Outside, lost).await;
+    let stopped = desk.put_stopped("secret-key-3").await;
+
+    found_and_told(desk, [&live, &lost, &stopped]);
+    nothing_is_done_lightly(desk, [&live, &lost]).await;
+    resolved(desk, &lost).await;
+    resumed_and_released(desk, &stopped).await;
+
+    let log = desk.told(&["log"]);
+    let acts: Vec<_> = log["acts"].as_array().unwrap().iter().map(|line| &line["act"]).collect();
+    assert_eq!(acts, ["resolve", "resume", "release"]);
+    assert_eq!(log["acts"][0]["evidence"], "receipt 7");
+    assert_eq!(desk.load("secret-key-1").await, Some(live));
+}
+
+fn found_and_told(desk: &Desk, [live, lost, stopped]: [&Record; 3]) {
+    let listed = |args: &[&str]| {
+        let list = desk.told(&[&["list"], args].concat());
+        let mut keys: Vec<String> = list["keys"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|key| key["key"].as_str().unwrap().to_owned())
+            .collect();
+        keys.sort();
+        keys
+    };
+    assert_eq!(listed(&[]), [handle(lost), handle(stopped)], "what needs a person");
+    assert_eq!(listed(&["--state", "in-flight"]), [handle(live)]);
+    assert!(listed(&["--state", "abandoned"]).is_empty());
+    assert_eq!(
+        listed(&["--state", "all", "--endpoint", "POST /rides", "--account", "alice", "--namespace", "shop"])
+            .len(),
+        3
+    );
+    assert!(listed(&["--state", "all", "--account", "bob"]).is_empty());
+    assert!(listed(&["--state", "all", "--older-than", "1h"]).is_empty());
+    let first = desk.told(&["list", "--state", "all", "--limit", "2"]);
+    let rest = listed(&["--state", "all", "--after", first["next"].as_str().unwrap()]);
+    assert_eq!((first["keys"].as_array().unwrap().len(), rest.len()), (2, 1));
+
+    let page = desk.keys(&["show", &handle(stopped)]);
+    let told = text(&page.stdout);
+    assert!(
+        told.contains("step create committed") && told.contains("step charge is about to call"),
+        "{told}"
+    );
+    assert!(told.contains("look it up at the provider"), "{told}");
+    for quiet in
+        [page, desk.keys(&["show", &handle(stopped), "--json"]), desk.keys(&["list", "--state", "all"])]
+    {
+        shows_no_secret(&quiet.stdout);
+    }
+    let open = text(&desk.keys(&["show", &handle(stopped), "--reveal"]).stdout);
+    SECRETS.iter().for_each(|secret| assert!(open.contains(secret), "{secret:?} in {open}"));
+    let by_itself = ["show", "--namespace", "shop", "--account", "alice", "--key", "secret-key-3"];
+    assert_eq!(desk.told(&by_itself)["key"], handle(stopped));
+}
+
+/// A claim that somebody works on is never touched, and nothing runs twice because nobody asked.
+async fn nothing_is_done_lightly(desk: &Desk, [live, lost]: [&Record; 2]) {
+    let held = handle(live);
+    let why = ["--why", "I want it"];
+    for verb in
+        [vec!["resume"], vec!["release", "--yes"], vec!["resolve", "--status", "200", "--evidence", "none"]]
+    {
+        let said = desk.refused(1, &[&verb[..], &[&held], &why].concat());
+        assert!(said.contains("somebody works on it"), "{said}");
+    }
+    let lost = handle(lost);
+    let said = desk.refused(1, &[&["resume", &lost], &why[..]].concat());
+    assert!(said.contains("not of several steps"), "{said}");
+    let said = desk.refused(2, &[&["release", &lost], &why[..]].concat());
+    assert!(said.contains("--yes"), "{said}");
+    desk.refused(2, &["release", &lost, "--yes", "--why", " "]);
+    desk.refused(1, &["show", "shop:000000000000000000000000000000ff"]);
+    assert_eq!(desk.told(&["log"])["acts"].as_array().unwrap().len(), 0);
+    assert!(matches!(desk.load("secret-key-2").await.unwrap().state, State::Uncertain { .. }));
+}
+
+async fn resolved(desk: &Desk, lost: &Record) {
+    std::fs::write(desk.folder.path().join("answer.json"), r#"{"receipt":7}"#).unwrap();
+    let handle = handle(lost);
+    desk.told(&[
+        "resolve",
+        &handle,
+        "--status",
+        "201",
+        "--body",
+        "answer.json",
+        "--header",
+        "Content-Type: application/json",
+        "--evidence",
+        "receipt 7",
+        "--why",
+        "the provider shows it",
+        "--who",
+        "ann",
+    ]);
+    let record = desk.load("secret-key-2").await.unwrap();
+    let State::Completed { outcome, at, expires_at, .. } = &record.state else { panic!("{record:?}") };
+    assert_eq!(outcome.status, 201);
+    assert!(outcome.body == Body::Kept(Bytes::from_static(b"{\"receipt\":7}")));
+    assert_eq!(&*outcome.headers[0].name, "content-type");
+    assert_eq!(expires_at.since(*at), Duration::from_secs(24 * 3600));
+    let said = desk.refused(1, &["release", &handle, "--yes", "--why", "again"]);
+    assert!(said.contains("completed"), "{said}");
+    let shown = desk.told(&["show", &handle]);
+    let events: Vec<_> = shown["timeline"].as_array().unwrap().iter().map(|line| &line["event"]).collect();
+    assert!(events.contains(&&Value::from("resolve")), "{shown}");
+}
+
+async fn resumed_and_released(desk: &Desk, stopped: &Record) {
+    let key = handle(stopped);
+    desk.told(&["resume", &key, "--why", "the provider is up again"]);
+    let resumed = desk.load("secret-key-3").await.unwrap();
+    assert!(
+        matches!(resumed.state, State::InFlight { lease_until } if lease_until <= desk.store.now().unwrap())
+    );
+    assert_ne!(resumed.attempt, stopped.attempt, "its first holder is shut out");
+    let journal = desk.store.journals().unwrap().journal(stopped.status_id).await.unwrap();
+    assert!(Progress::of(&journal).unwrap().resumed);
+    assert!(matches!(&journal.last().unwrap().event, Event::Operator { act: Act::Resume, .. }));
+    desk.told(&["release", &key, "--yes", "--why", "the provider never saw it", "--evidence", "their log"]);
+    assert_eq!(desk.load("secret-key-3").await, None);
+    let gone = desk.told(&["show", &key]);
+    let events: Vec<_> = gone["timeline"].as_array().unwrap().iter().map(|line| &line["event"]).collect();
+    assert_eq!(gone["state"], "absent");
+    assert!(events.contains(&&Value::from("intent")) && events.contains(&&Value::from("release")), "{gone}");
+}
+
+fn desk(folder: tempfile::TempDir, store: Arc<dyn Store>, url: &str) -> Desk {
+    Desk { folder, store, url: url.to_owned() }
+}
+
+fn migrated(folder: &Path, url: &str) {
+    assert!(retrysafe(folder, &["migrate", "--store", url]).status.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_decides_on_sqlite() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(SqliteOptions::new(folder.path().join("keys.db"))).unwrap();
+    a_person_decides(&desk(folder, Arc::new(store), "keys.db")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_decides_on_postgres() {
+    let (database, folder) = (postgres::Database::create(), tempfile::tempdir().unwrap());
+    let url = database.url();
+    migrated(folder.path(), &url);
+    let address: StoreAddress = url.parse().unwrap();
+    let store = PostgresStore::open(address.driver().unwrap(), PostgresOptions::default()).await.unwrap();
+    a_person_decides(&desk(folder, Arc::new(store), &url)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_decides_on_mariadb() {
+    let (database, folder) = (mariadb::Database::create(), tempfile::tempdir().unwrap());
+    let url = database.url();
+    migrated(folder.path(), &url);
+    let store = MariaStore::open(MariaOptions::new(&url).unwrap()).await.unwrap();
+    a_person_decides(&desk(folder, Arc::new(store), &url)).await;
+}
