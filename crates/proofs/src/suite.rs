@@ -30,6 +30,28 @@ pub(crate) fn run(names: &[&str]) -> Result<BTreeMap<String, bool>> {
     Ok(ended(&cargo(&arguments)?))
 }
 
+/// Runs core's tests of threads under loom, which puts their steps into every order. Says how each ended. The build is one
+/// of its own, since locks of a model checker work nowhere else.
+///
+/// # Errors
+/// They could not be built or run.
+pub(crate) fn threads() -> Result<BTreeMap<String, bool>> {
+    let output = Command::new("cargo")
+        .current_dir(root())
+        .args(["test", "--locked", "--release", "--package", "retrysafe-core", "--test", "threads"])
+        .args(["--config", "profile.release.lto = false", "--no-fail-fast"])
+        .env("RUSTFLAGS", "--cfg retrysafe_loom")
+        .env("CARGO_TARGET_DIR", root().join("target/loom"))
+        .stdin(Stdio::null())
+        .output()
+        .context("cargo test under loom")?;
+    let ends = ended(&String::from_utf8_lossy(&output.stdout));
+    if ends.is_empty() {
+        bail!("nothing ran under loom:\n{}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(ends)
+}
+
 fn ended(output: &str) -> BTreeMap<String, bool> {
     let lines = output.lines().filter_map(|line| line.strip_prefix("test ")?.split_once(" ... "));
     lines.map(|(name, end)| (name.to_owned(), end == "ok")).collect()

@@ -32,23 +32,22 @@
 //!
 //! Limits: the arithmetic is under a lock of this process, held for a few dozen instructions. What a fleet shares is an
 //! account that the host keeps in a store; it asks for tokens with [`Budget::report`] and brings them with
-//! [`Budget::leased`].
+//! [`Budget::leased`]. `tests/threads.rs` holds all this to every order of its threads.
 
 mod bucket;
 mod fleet;
 mod leased;
+mod lock;
 mod ratio;
 mod throttle;
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{fmt, sync::PoisonError};
 
 pub use bucket::Bucket;
 use bucket::Tokens;
 pub use fleet::{Books, Fleet, FleetRule, Holder, INSTANCES_MAX, Lease, Report, Slot};
 use leased::Pool;
+use lock::{Arc, Mutex, MutexGuard};
 pub use ratio::Ratio;
 use ratio::Shares;
 use throttle::Score;

@@ -1,6 +1,7 @@
 //! client.3: a thousand tasks with random cancels and panics on one budget, which balances at every moment and at the end.
 
 use std::{
+    collections::BTreeMap,
     io,
     sync::{
         Arc,
@@ -51,17 +52,27 @@ pub(crate) fn prove(scale: Scale) -> Result<bool> {
     let model = if scale.quick() { MODEL[..1].to_vec() } else { MODEL.to_vec() };
     let ends = suite::run(&model)?;
     let modelled = model.iter().filter(|name| ends.get(**name) == Some(&true)).count();
+    // Only the full proof: it is a build of its own.
+    let threads = if scale.quick() { BTreeMap::new() } else { suite::threads()? };
+    let ordered = threads.values().filter(|passed| **passed).count();
     let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
     let (cancelled, panicked) = (count(&counts.cancelled), count(&counts.panicked));
     let (readings, unbalanced) = (count(&counts.readings), count(&counts.unbalanced));
     println!("  {modelled} of {} model checks of the same hold", model.len());
+    if !scale.quick() {
+        println!("  {ordered} of {} tests of threads hold in every order, under loom", threads.len());
+    }
     println!(
         "{} calls, {cancelled} cancelled, {panicked} panicked: {unbalanced} of {readings} readings out of balance, \
          {left_behind} of {rounds} budgets not at rest at the end",
         rounds * TASKS
     );
     let exercised = cancelled > 0 && panicked > 0 && readings > 0;
-    Ok(exercised && unbalanced == 0 && left_behind == 0 && modelled == model.len())
+    Ok(exercised
+        && unbalanced == 0
+        && left_behind == 0
+        && modelled == model.len()
+        && ordered == threads.len())
 }
 
 async fn one_round(seed: u64, counts: &Arc<Counts>) -> Result<Reading> {
