@@ -13,6 +13,7 @@ pub mod fingerprint;
 pub mod ids;
 pub mod key;
 pub mod operate;
+pub mod orphans;
 pub mod outcome;
 pub mod pointer;
 pub mod policy;

@@ -230,12 +230,18 @@ fn protocol_24_the_completer_goes_on_only_past_the_first_foreign_mutation_or_wit
     type Case<'a> = (&'a str, Option<Vec<Event>>, Option<&'a Shape>, i64, Judgement);
     let cases: Vec<Case<'_>> = vec![
         ("the lease lasts", Some(vec![opened(), intent()]), Some(&plan), 29, Judgement::Leave),
-        ("nothing written, caller waits", None, None, 59, Judgement::Leave),
+        ("nothing written, caller waits", None, None, 59, Judgement::Wait(at(60))),
         ("nothing written, caller gone", None, None, 60, Judgement::Close),
         ("in time", Some(vec![opened()]), Some(&plan), 59, Judgement::GoOn),
         ("never started, late", Some(vec![opened()]), Some(&plan), 60, Judgement::Close),
         ("local work, in time", Some(vec![opened(), done("create")]), Some(&plan), 59, Judgement::GoOn),
-        ("local work, late", Some(vec![opened(), done("create")]), Some(&plan), 60, Judgement::Leave),
+        (
+            "local work, late",
+            Some(vec![opened(), done("create")]),
+            Some(&plan),
+            60,
+            Judgement::Wait(at(24 * 3600)),
+        ),
         (
             "local work, a day later",
             Some(vec![opened(), done("create")]),

@@ -63,7 +63,7 @@ pub use retrysafe_server::{
 #[cfg(feature = "sqlite")]
 pub use retrysafe_store::sqlite::{SqliteConnection, SqliteOptions, SqliteStore, SqliteTx};
 pub use retrysafe_store::{
-    Store, StoreError,
+    Due, Filter, Store, StoreError,
     journal::Journal,
     memory::MemoryStore,
     transactional::{OpenTransaction, Transactional},

@@ -20,12 +20,12 @@ use retrysafe_core::{
     claim::{Change, Claim, Settled, Settling, Stale},
     codes::Code,
     contract::{Contract, Endpoint, InFlightAnswer},
-    decide::{Asked, Decision, Refusal, Rules, Upkeep, decide, locked, upkeep},
+    decide::{Asked, Decision, Refusal, Rules, decide, locked},
     ids::AttemptId,
     record::{Record, RemoveIf, State, Write},
     time::Wall,
 };
-use retrysafe_store::{Due, ErrorKind, Store, StoreError, Written};
+use retrysafe_store::{ErrorKind, Store, StoreError, Written};
 use tokio::{sync::Semaphore, time::Instant};
 
 use crate::{meters::Meters, waiters::Waiters};
@@ -48,8 +48,6 @@ const OFFER_PAUSE_LONGEST: Duration = Duration::from_secs(1);
 /// First and longest pause between two looks at a record that another process may complete.
 const POLL_FIRST: Duration = Duration::from_millis(20);
 const POLL_LONGEST: Duration = Duration::from_millis(500);
-/// How many records upkeep looks at to find some that it may change.
-const UPKEEP_LOOK_MAX: usize = 32_768;
 /// A lease is renewed this many times in its length, so that one lost renewal does not end it.
 const RENEWALS_PER_LEASE: u32 = 3;
 /// Retry-After of answers that mean "come back when the store is there".
@@ -162,7 +160,10 @@ impl Engine {
                     }
                     seen = Box::pin(self.wait(address, until)).await?;
                 }
-                Decision::Replay(outcome) => return told(Told::Replay(outcome)),
+                Decision::Replay(outcome) => {
+                    self.meters.replaying(seen.as_ref(), now);
+                    return told(Told::Replay(outcome));
+                }
                 Decision::Refuse(refusal) => return told(Told::Refuse(refusal)),
                 Decision::Uncertain(record) => return told(Told::Uncertain(record)),
                 Decision::Accept { status_id, retry_after } => {
@@ -274,74 +275,20 @@ impl Engine {
     /// One pass of upkeep: marks abandoned outside work uncertain and reaps what is past its threshold, in batches of
     /// `batch`. Returns how many records it changed.
     pub(crate) async fn upkeep(&self, batch: usize) -> Result<usize, StoreError> {
-        let now = self.store.now()?;
-        let mut changed = 0;
-        for due in [Due::LeaseEnded, Due::Reapable] {
-            // What is completed and due is reaped, whatever else it says: there is nothing to look at first.
-            if due == Due::Reapable
-                && let Some(reaped) = self.store.reap_batch(now, batch).await?
-            {
-                self.meters.reaped(reaped);
-                changed += reaped;
-                continue;
-            }
-            let records = self.changeable(due, now, batch).await?;
-            // All at once: a store with group commit puts them into one transaction.
-            let changes = records.iter().map(|(address, record)| self.maintain(address, record, now));
-            for result in futures_util::future::join_all(changes).await {
-                changed += usize::from(result?);
-            }
+        let passed = retrysafe_store::upkeep::pass(&*self.store, batch).await?;
+        for (address, record) in &passed.marked {
+            self.meters.marked_uncertain();
+            self.waiters.wake(address);
+            tracing::warn!(endpoint = %record.endpoint, attempt = %record.attempt, "abandoned request is uncertain now");
         }
-        Ok(changed)
-    }
-
-    /// Up to `batch` records that are due and that upkeep may change. What only its own retry may touch stays due for as
-    /// long as nobody retries, and must not keep what stands behind it out of sight.
-    async fn changeable(
-        &self,
-        due: Due,
-        now: Wall,
-        batch: usize,
-    ) -> Result<Vec<(Address, Record)>, StoreError> {
-        let mut look = batch;
-        loop {
-            let mut records = self.store.due(due, now, look).await?;
-            let all = records.len() < look;
-            records.retain(|(_, record)| upkeep(record, now) != Upkeep::Leave);
-            if !records.is_empty() || all || look >= UPKEEP_LOOK_MAX {
-                records.truncate(batch);
-                return Ok(records);
-            }
-            look = look.saturating_mul(8).min(UPKEEP_LOOK_MAX);
-        }
+        self.meters.reaped(passed.reaped);
+        Ok(passed.changed())
     }
 
     /// Shows how many records are in each state. A store that cannot count now leaves the last count standing.
     pub(crate) async fn count_records(&self) {
         if let Ok(census) = self.store.census().await {
             self.meters.records(census);
-        }
-    }
-
-    async fn maintain(&self, address: &Address, record: &Record, now: Wall) -> Result<bool, StoreError> {
-        match upkeep(record, now) {
-            Upkeep::Leave => Ok(false),
-            Upkeep::Mark(write) => {
-                let marked = matches!(self.store.write_if(address, &write).await?, Written::Yes(_));
-                if marked {
-                    self.meters.marked_uncertain();
-                    self.waiters.wake(address);
-                    tracing::warn!(endpoint = %record.endpoint, attempt = %record.attempt, "abandoned request is uncertain now");
-                }
-                Ok(marked)
-            }
-            Upkeep::Reap(attempt) => {
-                let reaped = self.store.remove_if(address, RemoveIf::Reapable { attempt, by: now }).await?;
-                if reaped {
-                    self.meters.reaped(1);
-                }
-                Ok(reaped)
-            }
         }
     }
 

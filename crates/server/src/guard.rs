@@ -193,7 +193,10 @@ impl Guard {
         let rules = self.rules(&job.plan.endpoint, record.recovery);
         let now = self.engine.store.now().ok()?;
         match with_fresh(|fresh| decide(Some(&record), &asked, &rules, fresh, now)).ok()? {
-            Decision::Replay(outcome) => Some(Told::Replay(outcome)),
+            Decision::Replay(outcome) => {
+                self.engine.meters.replaying(Some(&record), now);
+                Some(Told::Replay(outcome))
+            }
             Decision::Refuse(refusal) => Some(Told::Refuse(refusal)),
             _ => None,
         }

@@ -29,6 +29,7 @@ mod inquire;
 mod keyfile;
 mod layer;
 mod meters;
+mod orphans;
 mod plan;
 mod probe;
 pub mod recovery;

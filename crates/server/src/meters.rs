@@ -9,17 +9,23 @@ use metrics::{
 use retrysafe_core::{
     claim::{Settled, Stale},
     codes::Code,
-    record::Record,
+    orphans::Trend,
+    record::{Record, State},
+    time::Wall,
 };
 use retrysafe_store::{Census, transactional::Undone};
 
-use crate::transaction::Ended;
+use crate::{orphans::Tally, transaction::Ended};
 
 /// Every counter of the layer, with its meaning. `docs/reference/metrics.md` has a row for each.
 const COUNTERS: &[(&str, &str)] = &[
     ("retrysafe_claims_total", "Keyed requests that won their claim and ran"),
     ("retrysafe_takeovers_total", "Claims won over a lost holder"),
     ("retrysafe_replays_total", "Answers replayed"),
+    (
+        "retrysafe_late_replays_total",
+        "Replays in the last tenth of their window: some retries come too late for it",
+    ),
     ("retrysafe_accepted_total", "Answers 202 with a status URL"),
     ("retrysafe_refusals_total", "Own answers, by code"),
     ("retrysafe_marked_uncertain_total", "Abandoned requests that were marked uncertain (orphans)"),
@@ -44,6 +50,7 @@ const COUNTERS: &[(&str, &str)] = &[
 const GAUGES: &[(&str, &str)] = &[
     ("retrysafe_records", "Records in the store, by state; seconds old"),
     ("retrysafe_running", "Keyed requests that run now"),
+    ("retrysafe_orphan_rate", "Orphans for each claim: in the first month, and in the last week"),
 ];
 
 /// Every metric of the layer.
@@ -51,6 +58,7 @@ pub(crate) struct Meters {
     claims: Counter,
     takeovers: Counter,
     replays: Counter,
+    late_replays: Counter,
     accepted: Counter,
     refusals: Vec<Counter>,
     uncertain: Counter,
@@ -73,6 +81,9 @@ pub(crate) struct Meters {
     completed: Gauge,
     running: Gauge,
     run_seconds: Histogram,
+    orphan_rates: [Gauge; 2],
+    /// What is written down day by day.
+    pub(crate) tally: Tally,
 }
 
 impl Meters {
@@ -88,6 +99,7 @@ impl Meters {
             claims: counter!("retrysafe_claims_total"),
             takeovers: counter!("retrysafe_takeovers_total"),
             replays: counter!("retrysafe_replays_total"),
+            late_replays: counter!("retrysafe_late_replays_total"),
             accepted: counter!("retrysafe_accepted_total"),
             refusals: Code::ALL
                 .iter()
@@ -113,13 +125,38 @@ impl Meters {
             completed: gauge!("retrysafe_records", "state" => "completed"),
             running: gauge!("retrysafe_running"),
             run_seconds: histogram!("retrysafe_run_seconds"),
+            orphan_rates: ["first_month", "last_week"]
+                .map(|over| gauge!("retrysafe_orphan_rate", "over" => over)),
+            tally: Tally::default(),
         }
     }
 
     pub(crate) fn claimed(&self, taken_over: Option<&Record>) {
         self.claims.increment(1);
+        self.tally.claimed();
         if taken_over.is_some_and(|record| record.lease_until().is_some()) {
             self.takeovers.increment(1);
+            self.tally.orphaned(1);
+        }
+    }
+
+    /// A replay of what `record` holds. One that comes late says that the window is short for somebody's retries.
+    pub(crate) fn replaying(&self, record: Option<&Record>, now: Wall) {
+        const LATE_SHARE: u32 = 10;
+        if let Some(State::Completed { at, expires_at, .. }) = record.map(|record| &record.state)
+            && expires_at.from_now(now) < expires_at.since(*at) / LATE_SHARE
+        {
+            self.late_replays.increment(1);
+        }
+    }
+
+    /// The rate of orphans against its own beginning (SPEC 10.4). A share that is not known yet is not shown.
+    pub(crate) fn orphan_rates(&self, trend: &Trend) {
+        let first_month = trend.baseline_is_whole.then(|| trend.baseline.share()).flatten();
+        for (gauge, share) in self.orphan_rates.iter().zip([first_month, trend.recent.share()]) {
+            if let Some(share) = share {
+                gauge.set(share);
+            }
         }
     }
 
@@ -180,6 +217,7 @@ impl Meters {
 
     pub(crate) fn marked_uncertain(&self) {
         self.uncertain.increment(1);
+        self.tally.orphaned(1);
     }
 
     pub(crate) fn lease_lost(&self) {

@@ -50,12 +50,15 @@
 
 mod attempt;
 mod completer;
+#[cfg(feature = "axum")]
+mod door;
 mod drainer;
 mod http;
 mod meters;
 mod phase;
 mod points;
 mod steps;
+mod waiting;
 
 use std::{collections::HashMap, future::Future, pin::Pin, sync::Arc};
 
@@ -65,6 +68,8 @@ use retrysafe_store::{Store, journal::Journal};
 use serde::de::DeserializeOwned;
 
 pub use completer::{Pass, Patience};
+#[cfg(feature = "axum")]
+pub use door::{DoorSecret, DoorSecretFault};
 pub use drainer::{Effect, NotSent};
 #[cfg(feature = "sqlite")]
 pub use phase::SqlitePhaseTx;
@@ -137,6 +142,7 @@ struct Shared<D> {
     patience: Patience,
     observe: Observe,
     meters: Meters,
+    waiting: waiting::Waiting,
 }
 
 impl<D> Clone for Recovery<D> {
@@ -250,8 +256,18 @@ impl<D: Store> RecoveryBuilder<D> {
             }
         }
         let meters = Meters::new();
-        let shared =
-            Shared { retrysafe, database, plans: by_name, senders, terms, patience, observe, meters };
+        let waiting = waiting::Waiting::default();
+        let shared = Shared {
+            retrysafe,
+            database,
+            plans: by_name,
+            senders,
+            terms,
+            patience,
+            observe,
+            meters,
+            waiting,
+        };
         Ok(Recovery { shared: Arc::new(shared) })
     }
 }

@@ -11,8 +11,8 @@ use retrysafe_store::Store;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    effects::EffectWatch, engine::Engine, guard::Guard, inquire::Inquire, plan::Plan, respond::Responder,
-    scope::ScopeFault,
+    effects::EffectWatch, engine::Engine, guard::Guard, inquire::Inquire, orphans::OrphanWatch, plan::Plan,
+    respond::Responder, scope::ScopeFault,
 };
 
 /// How many records one pass of upkeep takes at a time.
@@ -89,7 +89,7 @@ impl Retrysafe {
     /// Runs upkeep until `stop`: abandoned requests become uncertain, expired records are reaped in batches, and the effect
     /// ledger is searched for what happened twice. Spawn it once in each process; several do no harm.
     pub async fn upkeep(&self, stop: CancellationToken) {
-        let mut effects = EffectWatch::default();
+        let (mut effects, mut orphans) = (EffectWatch::default(), OrphanWatch::default());
         let mut count_effects_at = tokio::time::Instant::now();
         loop {
             self.guard.engine.count_records().await;
@@ -98,6 +98,9 @@ impl Retrysafe {
                 if let Err(error) = effects.pass(&self.guard.engine).await {
                     tracing::warn!(%error, "the effect ledger was not counted, and is tried again");
                 }
+            }
+            if let Err(error) = orphans.pass(&self.guard.engine).await {
+                tracing::warn!(%error, "orphans were not counted, and are with the next pass");
             }
             let pause = match self.guard.engine.upkeep(UPKEEP_BATCH).await {
                 Ok(changed) if changed >= UPKEEP_BATCH => Duration::ZERO,
@@ -108,9 +111,12 @@ impl Retrysafe {
                 }
             };
             tokio::select! {
-                () = stop.cancelled() => return,
+                () = stop.cancelled() => break,
                 () = tokio::time::sleep(pause) => {}
             }
+        }
+        if let Err(error) = orphans.last(&self.guard.engine).await {
+            tracing::warn!(%error, "what was counted in the last minute was not written down");
         }
     }
 

@@ -96,6 +96,7 @@ const CASES: &[Case] = cases![
     indexes::listing_pages_through_everything_once,
     indexes::listing_filters,
     indexes::the_census_counts_states,
+    indexes::spec_10_4_a_day_is_the_sum_of_what_processes_counted,
     journals::spec_5_3_entries_are_committed_with_their_record_and_read_in_order,
     journals::protocol_6_a_holder_that_was_taken_over_writes_no_entry,
     journals::an_entry_whose_place_is_taken_changes_nothing,

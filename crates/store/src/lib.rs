@@ -31,6 +31,7 @@ pub mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod transactional;
+pub mod upkeep;
 
 use std::{future::Future, pin::Pin, time::Duration};
 
@@ -38,6 +39,7 @@ use retrysafe_core::{
     address::{Account, Address, Namespace},
     contract::ClaimMethod,
     ids::{Fence, StatusId},
+    orphans::Day,
     record::{Record, RemoveIf, ResourceId, State, Write},
     time::Wall,
 };
@@ -137,6 +139,18 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(None)))
     }
 
+    /// Adds what one process counted since it last did: claims that were won and requests that were found abandoned, to the
+    /// row of `day`. A count whose answer was lost is not added again: it is a rate that is looked at, not a sum.
+    fn count_day<'a>(&'a self, day: Day) -> StoreFuture<'a, ()> {
+        let _ = day;
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// The days that were counted: the first ones, which are the baseline, and the latest.
+    fn days<'a>(&'a self) -> StoreFuture<'a, Vec<Day>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
     /// This store as one that keeps journals. `None`: requests of several steps cannot be guarded here.
     fn journals(&self) -> Option<&dyn journal::Journal> {
         None
@@ -148,6 +162,10 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(0)))
     }
 }
+
+/// How many of the first days, and of the latest, are read to tell a trend.
+#[cfg(any(feature = "sqlite", feature = "sql"))]
+pub(crate) const DAYS_READ: i64 = retrysafe_core::orphans::BASELINE_DAYS;
 
 /// The answer to a conditional write.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -34,6 +34,7 @@ use retrysafe_core::{
     contract::ClaimMethod,
     fingerprint::DeploymentKey,
     ids::StatusId,
+    orphans::Day,
     record::{Expect, Record, RemoveIf, ResourceId, Write},
     time::Wall,
 };
@@ -56,6 +57,7 @@ pub use schema::{LAYOUT, MIGRATIONS, Migration, script};
 
 mod begin;
 mod calls;
+mod days;
 mod doctor;
 mod driver;
 mod effects;
@@ -306,6 +308,14 @@ impl<D: Driver> Store for MariaStore<D> {
 
     fn handler_waits(&self) -> Option<Duration> {
         Some(self.shared.handler_waits)
+    }
+
+    fn count_day<'a>(&'a self, day: Day) -> StoreFuture<'a, ()> {
+        Box::pin(self.shared.count_day(day))
+    }
+
+    fn days<'a>(&'a self) -> StoreFuture<'a, Vec<Day>> {
+        Box::pin(self.shared.days())
     }
 
     fn journals(&self) -> Option<&dyn crate::journal::Journal> {

@@ -37,6 +37,7 @@ use retrysafe_core::{
     clock::Limits,
     contract::ClaimMethod,
     ids::StatusId,
+    orphans::Day,
     record::{Expect, Record, RemoveIf, ResourceId, Write},
     time::Wall,
 };
@@ -64,6 +65,7 @@ pub use rusqlite::Connection as SqliteConnection;
 
 mod business;
 mod checkpoint;
+mod days;
 mod fault;
 mod jobs;
 mod journal;
@@ -384,6 +386,18 @@ impl Store for SqliteStore {
 
     fn census<'a>(&'a self) -> StoreFuture<'a, Census> {
         Box::pin(ready(self.readers.meta().map(|meta| meta.census)))
+    }
+
+    fn count_day<'a>(&'a self, day: Day) -> StoreFuture<'a, ()> {
+        Box::pin(self.submit(Changes::One, move |transaction| {
+            let (connection, _) = transaction.parts();
+            transaction.touch();
+            days::add(connection, day)
+        }))
+    }
+
+    fn days<'a>(&'a self) -> StoreFuture<'a, Vec<Day>> {
+        Box::pin(ready(self.read(days::read)))
     }
 
     fn journals(&self) -> Option<&dyn crate::journal::Journal> {

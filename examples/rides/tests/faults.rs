@@ -15,8 +15,8 @@ use example_rides::{
 };
 use http_body_util::BodyExt;
 use retrysafe::{
-    SqliteOptions, SqliteStore, fingerprint_keys_in,
-    recovery::{Patience, Recovery, Terms},
+    Filter, SqliteOptions, SqliteStore, Store, fingerprint_keys_in,
+    recovery::{DoorSecret, Patience, Recovery, Terms},
 };
 use tower::ServiceExt;
 
@@ -36,27 +36,45 @@ fn terms() -> Terms {
     }
 }
 
+/// What a test may set otherwise.
+struct Setting {
+    contract: String,
+    patience: Patience,
+}
+
+impl Default for Setting {
+    fn default() -> Self {
+        Self { contract: CONTRACT.to_owned(), patience: Patience::default() }
+    }
+}
+
 async fn service(faults: &[Fault]) -> Service {
-    let fake = Fake::new();
-    fake.fail(faults.iter().copied());
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let provider = listener.local_addr().unwrap();
-    let api = fake.router();
-    tokio::spawn(async move { axum::serve(listener, api).await });
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("rides.db");
-    let fingerprint_keys = fingerprint_keys_in(folder.path().join("key"), &file).unwrap();
-    let store = Arc::new(SqliteStore::open(SqliteOptions::new(&file)).unwrap());
-    let setup = Setup {
-        contract: CONTRACT.to_owned(),
-        provider,
-        fingerprint_keys,
-        terms: terms(),
-        patience: Patience::default(),
-        observe: Arc::new(|_| {}),
-    };
-    let (router, recovery) = app(store, setup).await.unwrap();
-    Service { fake, router, recovery, _folder: folder }
+    Setting::default().service(faults).await
+}
+
+impl Setting {
+    async fn service(&self, faults: &[Fault]) -> Service {
+        let fake = Fake::new();
+        fake.fail(faults.iter().copied());
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let provider = listener.local_addr().unwrap();
+        let api = fake.router();
+        tokio::spawn(async move { axum::serve(listener, api).await });
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("rides.db");
+        let fingerprint_keys = fingerprint_keys_in(folder.path().join("key"), &file).unwrap();
+        let store = Arc::new(SqliteStore::open(SqliteOptions::new(&file)).unwrap());
+        let setup = Setup {
+            contract: self.contract.clone(),
+            provider,
+            fingerprint_keys,
+            terms: terms(),
+            patience: self.patience,
+            observe: Arc::new(|_| {}),
+        };
+        let (router, recovery) = app(store, setup).await.unwrap();
+        Service { fake, router, recovery, _folder: folder }
+    }
 }
 
 impl Service {
@@ -168,4 +186,68 @@ async fn a_provider_that_stays_down_ends_with_a_person() {
     let (status, body) = service.post("k").await;
     assert_eq!(status, StatusCode::CONFLICT);
     assert!(body.contains("idempotency_outcome_unknown"), "{body}");
+}
+
+/// Requests that only wait for their caller are due for a day. They must not keep the completer from what stands behind them.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_for_its_caller_does_not_fill_the_window() {
+    let mut setup = Setting::default();
+    setup.patience.window = 2;
+    setup.contract = CONTRACT.replace("answer_timeout = \"60s\"", "answer_timeout = \"100ms\"");
+    let service =
+        setup.service(&[Fault::Busy, Fault::Busy, Fault::Busy, Fault::Busy, Fault::LoseAnswer]).await;
+    assert_ne!(setup.contract, CONTRACT);
+    // Four whose call never left, so that only local work is done, and then one that was charged.
+    for key in ["w1", "w2", "w3", "w4", "charged"] {
+        service.post(key).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    service.completer().await;
+    service.charged_once(1);
+    // The first pass may meet one of them for the first time.
+    service.recovery.pass().await.unwrap();
+    let pass = service.recovery.pass().await.unwrap();
+    assert_eq!((pass.looked_at, pass.waiting), (0, 4), "{pass:?}");
+    // And its caller finds it free.
+    assert_eq!(service.until_decided("w1").await.0, StatusCode::CREATED);
+}
+
+/// Another process finds what is abandoned; the plan is run here.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_knocks_with_the_secret_has_a_request_gone_on_with() {
+    let service = service(&[Fault::LoseAnswer]).await;
+    service.post("k").await;
+    let secret = "0123456789abcdef0123456789abcdef";
+    let door = service.recovery.door(DoorSecret::new(secret).unwrap());
+    let knock = async |what: &str, secret: &str| {
+        let request = Request::post(format!("/{what}")).header("authorization", format!("Bearer {secret}"));
+        let answer = door.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+        let status = answer.status();
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    };
+    let store = service.recovery.database();
+    let found = store.list(&Filter::default(), None, 9).await.unwrap();
+    let operation = found[0].1.status_id.to_string();
+    assert_eq!(knock(&operation, "wrong").await.0, StatusCode::UNAUTHORIZED);
+    assert_eq!(knock("effects", "wrong").await.0, StatusCode::UNAUTHORIZED);
+    assert_eq!(knock("no-operation", secret).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(knock(&"0".repeat(32), secret).await.0, StatusCode::NOT_FOUND);
+    // It rests after its failure for a moment.
+    let mut became = String::new();
+    for _ in 0..400 {
+        became = knock(&operation, secret).await.1;
+        if became.contains("completed") {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(became, r#"{"became":"completed"}"#);
+    service.charged_once(1);
+    assert_eq!(knock("effects", secret).await, (StatusCode::OK, r#"{"tried":1}"#.to_owned()));
+    assert_eq!(service.fake.mails().len(), 1);
+    // Asked again, there is nothing to be done.
+    assert_eq!(knock(&operation, secret).await.1, r#"{"became":"left"}"#);
+    service.charged_once(1);
 }

@@ -50,8 +50,10 @@ pub enum Standing<'a> {
 /// What a completer does.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Judgement {
-    /// Nothing: it is held, it is done, it is not of several steps, it waits for its caller, or its plan is run elsewhere.
+    /// Nothing: it is held, it is done, it is not of several steps, or its plan is run elsewhere.
     Leave,
+    /// Nothing before this instant: until then it is its caller's to come back for.
+    Wait(Wall),
     /// Take over and run it from where it stopped.
     GoOn,
     /// Take over and free the key: nothing was done, and its caller was told "failed" long ago (protocol 24).
@@ -74,7 +76,7 @@ pub fn judge(record: &Record, standing: Standing<'_>, terms: &Terms, now: Wall) 
     let (progress, shape) = match standing {
         // There is nothing to run it by.
         Standing::Unopened if record.opened_at.plus(terms.patience) <= now => return Judgement::Close,
-        Standing::Unopened => return Judgement::Leave,
+        Standing::Unopened => return Judgement::Wait(record.opened_at.plus(terms.patience)),
         Standing::Known(progress, shape) => (progress, shape),
     };
     let is_late = progress.is_late(now);
@@ -82,9 +84,10 @@ pub fn judge(record: &Record, standing: Standing<'_>, terms: &Terms, now: Wall) 
         return Judgement::Close;
     }
     if is_late && !progress.is_past_foreign() {
-        return match progress.opened_at.plus(terms.keep) <= now {
+        let kept_until = progress.opened_at.plus(terms.keep);
+        return match kept_until <= now {
             true => Judgement::Stop(Stopped::Abandoned),
-            false => Judgement::Leave,
+            false => Judgement::Wait(kept_until),
         };
     }
     let Some(shape) = shape else { return Judgement::Leave };

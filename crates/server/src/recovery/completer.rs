@@ -6,7 +6,7 @@
 
 use std::{
     sync::{
-        PoisonError,
+        Arc, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -38,12 +38,19 @@ use crate::engine::fresh;
 /// How often old journals are looked for: it is a write, and nobody waits for it.
 const FORGET_EVERY: Duration = Duration::from_secs(60);
 
+/// A completer chooses its window by chance among so many windows of what is due, so that many seldom reach for the same.
+const SPREAD: usize = 8;
+/// How many due records are looked at to find a window of them that a completer may do something about.
+const LOOK_MAX: usize = 32_768;
+/// How long a request whose plan or endpoint is not here is not looked at again: a deployment may bring it.
+const ELSEWHERE_PAUSE: Duration = Duration::from_secs(30);
+
 /// How busy completers and drainers are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Patience {
     /// How many requests one completer runs at once.
     pub parallel: usize,
-    /// How many due records it looks at to find them.
+    /// How many abandoned requests it goes through in one pass. Those that only wait for their caller are not among them.
     pub window: usize,
     /// The pause between two passes that found nothing.
     pub pause: Duration,
@@ -75,8 +82,10 @@ impl Default for Patience {
 /// What one pass did.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Pass {
-    /// Due records of requests of several steps that were looked at.
+    /// Abandoned requests of several steps that were found, up to several windows of them.
     pub looked_at: usize,
+    /// Abandoned requests that wait for their caller, or for a plan that is not here.
+    pub waiting: usize,
     /// Taken over and driven to their answer.
     pub completed: usize,
     /// Taken over, and to be gone on with later.
@@ -99,8 +108,10 @@ impl Pass {
 }
 
 /// What became of one abandoned request.
-enum Done {
+pub(super) enum Done {
     Left,
+    /// Not to be looked at before then.
+    Waits(Wall),
     Lost,
     Closed,
     Stopped,
@@ -159,12 +170,13 @@ impl<D: Journal> Recovery<D> {
     pub async fn pass(&self) -> Result<Pass, StoreError> {
         let Self { shared } = self;
         let now = shared.database.now()?;
-        let mut due = shared.database.due(Due::LeaseEnded, now, shared.patience.window).await?;
-        due.retain(|(_, record)| record.recovery == RecoveryClass::Phased);
+        let (mut due, waiting) = self.due(now).await?;
         let oldest =
             due.iter().filter_map(|(_, record)| record.lease_until()).map(|until| now.since(until)).max();
-        let pass = Pass { looked_at: due.len(), oldest: oldest.unwrap_or_default(), ..Pass::default() };
+        let oldest = oldest.unwrap_or_default();
+        let pass = Pass { looked_at: due.len(), waiting, oldest, ..Pass::default() };
         shuffle(&mut due);
+        due.truncate(shared.patience.window);
         let next = AtomicUsize::new(0);
         let tally = std::sync::Mutex::new(pass);
         let worker = || async {
@@ -189,11 +201,40 @@ impl<D: Journal> Recovery<D> {
         Ok(pass)
     }
 
+    /// Abandoned requests that something may be done about, up to a few windows of them, and how many there are besides that
+    /// wait. What waits stays due, and must not keep what stands behind it out of sight.
+    async fn due(&self, now: Wall) -> Result<(Vec<(Address, Record)>, usize), StoreError> {
+        let Self { shared } = self;
+        let wanted = shared.patience.window.saturating_mul(SPREAD).min(LOOK_MAX);
+        let mut look = wanted;
+        loop {
+            let mut due = match look {
+                0 => Vec::new(),
+                _ => shared.database.due(Due::LeaseEnded, now, look).await?,
+            };
+            let all = due.len() < look;
+            due.retain(|(_, record)| record.recovery == RecoveryClass::Phased);
+            let phased = due.len();
+            shared.waiting.keep_out(&mut due, now);
+            if due.len() >= shared.patience.window || all || look >= LOOK_MAX {
+                let waiting = phased - due.len();
+                return Ok((due, waiting));
+            }
+            look = look.saturating_mul(SPREAD).min(LOOK_MAX);
+        }
+    }
+
     /// In a task of its own: what was begun is not cut in two by whoever stops waiting for it.
-    async fn look_after(self, address: Address, record: Record) -> Done {
+    pub(super) async fn look_after(self, address: Address, record: Record) -> Done {
+        let (shared, operation, attempt) = (Arc::clone(&self.shared), record.status_id, record.attempt);
         let task = tokio::spawn(async move { self.judged(&address, record).await });
         match task.await {
-            Ok(Ok(done)) => done,
+            Ok(Ok(done)) => {
+                if let Done::Waits(until) = done {
+                    shared.waiting.note(operation, attempt, until);
+                }
+                done
+            }
             Ok(Err(error)) => {
                 tracing::warn!(%error, "an abandoned request was left for the next pass");
                 Done::Left
@@ -219,12 +260,18 @@ impl<D: Journal> Recovery<D> {
             }
         };
         match judge(&record, standing, &shared.terms, now) {
-            Judgement::Leave => Ok(Done::Left),
+            Judgement::Leave => Ok(Done::Waits(now.plus(ELSEWHERE_PAUSE))),
+            Judgement::Wait(until) => Ok(Done::Waits(until)),
             Judgement::Stop(why) => self.stop(address, &record, &journal, why, now).await,
             Judgement::Close => self.close(address, &record, now).await,
             Judgement::GoOn => match plan {
-                Some(plan) => self.go_on(address, &record, plan.clone(), now).await,
-                None => Ok(Done::Left),
+                Some(plan) => {
+                    if progress.as_ref().is_some_and(|progress| progress.tries == 0) {
+                        shared.retrysafe.guard.engine.meters.tally.orphaned(1);
+                    }
+                    self.go_on(address, &record, plan.clone(), now).await
+                }
+                None => Ok(Done::Waits(now.plus(ELSEWHERE_PAUSE))),
             },
         }
     }
@@ -239,7 +286,7 @@ impl<D: Journal> Recovery<D> {
         let Self { shared } = self;
         // The endpoint is gone from the contract: nobody here knows how its answers are kept.
         let Some(endpoint) = shared.retrysafe.guard.plans.get(&record.endpoint) else {
-            return Ok(Done::Left);
+            return Ok(Done::Waits(now.plus(ELSEWHERE_PAUSE)));
         };
         let Some(claim) = self.take_over(address, record, now).await? else { return Ok(Done::Lost) };
         let opening = self.opening(claim, plan, endpoint, (Attended::Completer, None));
@@ -275,7 +322,9 @@ impl<D: Journal> Recovery<D> {
         let Some(claim) = self.take_over(address, record, now).await? else { return Ok(Done::Lost) };
         let freed = self.shared.database.remove_if(address, RemoveIf::Attempt(claim.attempt())).await?;
         tracing::info!(endpoint = %record.endpoint, attempt = %record.attempt, "an abandoned request had not begun; its key is free");
-        self.shared.retrysafe.guard.engine.waiters.wake(address);
+        let engine = &self.shared.retrysafe.guard.engine;
+        engine.waiters.wake(address);
+        engine.meters.tally.orphaned(u64::from(freed));
         Ok(if freed { Done::Closed } else { Done::Lost })
     }
 
@@ -314,6 +363,7 @@ impl Pass {
     fn count(&mut self, done: &Done) {
         match done {
             Done::Left => {}
+            Done::Waits(_) => self.waiting += 1,
             Done::Lost | Done::Ran(Ended::Stale) => self.lost += 1,
             Done::Closed => self.closed += 1,
             Done::Stopped | Done::Ran(Ended::Stopped) => self.stopped += 1,

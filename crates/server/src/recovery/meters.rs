@@ -15,7 +15,11 @@ const COUNTERS: &[(&str, &str)] = &[
 
 /// Every gauge of recovery.
 const GAUGES: &[(&str, &str)] = &[
-    ("retrysafe_orphans_due", "Abandoned requests of several steps in the completer's window; seconds old"),
+    ("retrysafe_orphans_due", "Abandoned requests of several steps that a completer found; seconds old"),
+    (
+        "retrysafe_orphans_waiting",
+        "Abandoned requests that wait for their caller, or for a plan that is elsewhere",
+    ),
     ("retrysafe_oldest_orphan_seconds", "How long the oldest of them has been abandoned"),
     ("retrysafe_staged", "Staged effects, by state; seconds old"),
 ];
@@ -25,6 +29,7 @@ pub(super) struct Meters {
     orphans: [Counter; 4],
     staged_sent: [Counter; 3],
     due: Gauge,
+    caller: Gauge,
     oldest: Gauge,
     waiting: Gauge,
     dead: Gauge,
@@ -48,6 +53,7 @@ impl Meters {
             staged_sent: ["sent", "later", "given_up"]
                 .map(|end| counter!("retrysafe_staged_sent_total", "as" => end)),
             due: gauge!("retrysafe_orphans_due"),
+            caller: gauge!("retrysafe_orphans_waiting"),
             oldest: gauge!("retrysafe_oldest_orphan_seconds"),
             waiting: gauge!("retrysafe_staged", "state" => "waiting"),
             dead: gauge!("retrysafe_staged", "state" => "given_up"),
@@ -77,6 +83,7 @@ impl Meters {
             counter.increment(count as u64);
         }
         self.due.set(pass.looked_at as f64);
+        self.caller.set(pass.waiting as f64);
         self.oldest.set(pass.oldest.as_secs_f64());
     }
 

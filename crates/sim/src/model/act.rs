@@ -267,7 +267,7 @@ impl Acting<'_> {
             .as_deref()
             .map_or(Standing::Unopened, |progress| Standing::Known(progress, Some(&self.book.shape)));
         match judge(&record, standing, &terms(), wall(now)) {
-            Judgement::Leave => self.rests(Step::Leaves { who }, 0),
+            Judgement::Leave | Judgement::Wait(_) => self.rests(Step::Leaves { who }, 0),
             Judgement::GoOn => self.goes(Step::Decides { who, over: true }, then(Then::Claim)),
             Judgement::Close => self.goes(Step::DecidesToClose { who }, then(Then::Close)),
             Judgement::Stop(_) => self.goes(Step::DecidesUncertain { who }, then(Then::Mark)),

@@ -203,3 +203,17 @@ pub(super) async fn the_census_counts_states(place: &dyn Place) {
     let census = store.census().await.unwrap();
     assert_eq!((census.in_flight, census.uncertain, census.completed), (2, 1, 2));
 }
+
+pub(super) async fn spec_10_4_a_day_is_the_sum_of_what_processes_counted(place: &dyn Place) {
+    let store = open(place);
+    let day = |day, claims, orphans| retrysafe_core::orphans::Day { day, claims, orphans };
+    for counted in [day(20_000, 5, 1), day(20_001, 7, 0), day(20_000, 3, 2)] {
+        store.count_day(counted).await.unwrap();
+    }
+    let mut days = store.days().await.unwrap();
+    days.sort_by_key(|day| day.day);
+    // A store that outlives no process has no month to compare with.
+    let expected: &[_] =
+        if store.capability().survives_process { &[day(20_000, 8, 3), day(20_001, 7, 0)] } else { &[] };
+    assert_eq!(days, expected);
+}

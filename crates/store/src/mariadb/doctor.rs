@@ -140,8 +140,8 @@ async fn server<C: Connection>(connection: &mut C, findings: &mut Findings) -> R
 async fn tables<C: Connection>(connection: &mut C, findings: &mut Findings) -> Result<(), Failure> {
     let engines = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() \
         AND table_name IN ('retrysafe_key', 'retrysafe_response', 'retrysafe_meta', 'retrysafe_effect', \
-        'retrysafe_journal', 'retrysafe_staged', 'retrysafe_act') AND engine = 'InnoDB'";
-    if number(connection, engines).await? != Some(7) {
+        'retrysafe_journal', 'retrysafe_staged', 'retrysafe_act', 'retrysafe_day') AND engine = 'InnoDB'";
+    if number(connection, engines).await? != Some(8) {
         findings.error(
             "engine",
             "a table of the store is missing, or knows no transactions",

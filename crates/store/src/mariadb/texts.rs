@@ -80,6 +80,8 @@ pub(super) struct Texts {
     pub(super) effect: Arc<str>,
     pub(super) duplicate_effects: Arc<str>,
     pub(super) forget_effects: Arc<str>,
+    pub(super) count_day: Arc<str>,
+    pub(super) days: Arc<str>,
     pub(super) next_fence: Arc<str>,
     pub(super) begin_absent: Arc<str>,
     pub(super) begin_over: Arc<str>,
@@ -146,6 +148,12 @@ impl Texts {
                    AND earlier.at_ms <= later.at_ms AND (earlier.at_ms < later.at_ms OR earlier.id < later.id))"
                 .into(),
             forget_effects: "DELETE FROM retrysafe_effect WHERE at_ms < ? ORDER BY at_ms, id LIMIT ?".into(),
+            count_day: "INSERT INTO retrysafe_day (day, claims, orphans) VALUES (?, ?, ?) \
+                 ON DUPLICATE KEY UPDATE claims = claims + VALUES(claims), orphans = orphans + VALUES(orphans)"
+                .into(),
+            days: "(SELECT day, claims, orphans FROM retrysafe_day ORDER BY day LIMIT ?) \
+                 UNION (SELECT day, claims, orphans FROM retrysafe_day ORDER BY day DESC LIMIT ?)"
+                .into(),
             next_fence: "SELECT NEXT VALUE FOR retrysafe_fence".into(),
             begin_absent: begin_absent().into(),
             begin_over: begin_over().into(),

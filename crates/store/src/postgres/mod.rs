@@ -32,6 +32,7 @@ use retrysafe_core::{
     contract::ClaimMethod,
     fingerprint::DeploymentKey,
     ids::StatusId,
+    orphans::Day,
     record::{Record, RemoveIf, ResourceId, Write},
     time::Wall,
 };
@@ -47,6 +48,7 @@ use upkeep::Upkeep;
 #[cfg(feature = "postgres")]
 mod address;
 mod calls;
+mod days;
 mod doctor;
 #[cfg(feature = "postgres")]
 mod driver;
@@ -264,6 +266,14 @@ impl<D: Driver> Store for PostgresStore<D> {
 
     fn handler_waits(&self) -> Option<Duration> {
         Some(self.inner.options.lock_timeout.max(self.inner.options.statement_timeout))
+    }
+
+    fn count_day<'a>(&'a self, day: Day) -> StoreFuture<'a, ()> {
+        Box::pin(self.inner.count_day(day))
+    }
+
+    fn days<'a>(&'a self) -> StoreFuture<'a, Vec<Day>> {
+        Box::pin(self.inner.days())
     }
 
     fn journals(&self) -> Option<&dyn crate::journal::Journal> {

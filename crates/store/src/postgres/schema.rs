@@ -23,10 +23,11 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { number: 1, name: "tables", sql: include_str!("../../migrations/postgres/0001_tables.sql") },
     Migration { number: 2, name: "journal", sql: include_str!("../../migrations/postgres/0002_journal.sql") },
     Migration { number: 3, name: "acts", sql: include_str!("../../migrations/postgres/0003_acts.sql") },
+    Migration { number: 4, name: "days", sql: include_str!("../../migrations/postgres/0004_days.sql") },
 ];
 
 /// The layout this build reads and writes.
-pub const LAYOUT: i64 = 3;
+pub const LAYOUT: i64 = 4;
 
 /// Serializes migrations of all schemas of a database: "rsmigrat" as a number.
 const MIGRATION_LOCK: i64 = 0x7273_6d69_6772_6174;

@@ -106,6 +106,8 @@ pub(super) struct Texts {
     pub(super) effect: Arc<str>,
     pub(super) duplicate_effects: Arc<str>,
     pub(super) forget_effects: Arc<str>,
+    pub(super) count_day: Arc<str>,
+    pub(super) days: Arc<str>,
 
     pub(super) begin: Arc<str>,
     pub(super) begin_to_look: Arc<str>,
@@ -272,6 +274,14 @@ impl Texts {
                 "DELETE FROM {s}.effect WHERE ctid = ANY (ARRAY(\
                    SELECT ctid FROM {s}.effect WHERE at_ms < $1::bigint \
                    ORDER BY at_ms LIMIT $2::bigint FOR UPDATE SKIP LOCKED)) AND at_ms < $1::bigint"
+            )),
+            count_day: text(format!(
+                "INSERT INTO {s}.day AS d (day, claims, orphans) VALUES ($1::bigint, $2::bigint, $3::bigint) \
+                 ON CONFLICT (day) DO UPDATE SET claims = d.claims + excluded.claims, orphans = d.orphans + excluded.orphans"
+            )),
+            days: text(format!(
+                "(SELECT day, claims, orphans FROM {s}.day ORDER BY day LIMIT $1::bigint) \
+                 UNION (SELECT day, claims, orphans FROM {s}.day ORDER BY day DESC LIMIT $1::bigint)"
             )),
 
             begin: text(begin.to_owned()),

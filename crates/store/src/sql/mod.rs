@@ -8,6 +8,7 @@
 //! zone or locale of the database can touch it (F16).
 
 pub(crate) mod clock;
+pub(crate) mod days;
 mod driver;
 pub(crate) mod due;
 pub(crate) mod effects;

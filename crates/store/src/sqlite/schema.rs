@@ -15,7 +15,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 use super::{OpenError, SqliteOptions};
 
 /// The layout this build writes. A file with a later one is refused.
-const SCHEMA: i64 = 4;
+const SCHEMA: i64 = 5;
 
 /// Marks the file as a store of ours, so that no other database is ever mistaken for one: "rsf1".
 const APPLICATION_ID: i64 = 0x7273_6631;
@@ -38,7 +38,7 @@ const TABLES: &str = "
         uncertain     INTEGER NOT NULL,
         completed     INTEGER NOT NULL
     ) STRICT;
-    INSERT INTO retrysafe_meta VALUES (1, 4, 0, NULL, NULL, NULL, 0, 0, 0);
+    INSERT INTO retrysafe_meta VALUES (1, 5, 0, NULL, NULL, NULL, 0, 0, 0);
     CREATE TABLE retrysafe_record (
         id        INTEGER PRIMARY KEY,
         namespace BLOB NOT NULL,
@@ -119,6 +119,18 @@ const ACTS: &str = "
         BEGIN SELECT RAISE(ABORT, 'the log of acts is only added to'); END;
 ";
 
+/// What was counted day by day, for the rate of orphans.
+const DAYS: &str = "
+    CREATE TABLE retrysafe_day (
+        day     INTEGER PRIMARY KEY,
+        claims  INTEGER NOT NULL,
+        orphans INTEGER NOT NULL
+    ) STRICT;
+";
+
+/// From layout 4, which counted no days.
+const FROM_4: &str = "UPDATE retrysafe_meta SET schema = 5;";
+
 /// From layout 3, which had no log of acts.
 const FROM_3: &str = "UPDATE retrysafe_meta SET schema = 4;";
 
@@ -165,7 +177,7 @@ pub(super) fn prepare(connection: &mut Connection, options: &SqliteOptions) -> R
     let tables: i64 =
         transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(failed)?;
     if tables == 0 {
-        for tables in [TABLES, LEDGER, JOURNALS, ACTS] {
+        for tables in [TABLES, LEDGER, JOURNALS, ACTS, DAYS] {
             transaction.execute_batch(tables).map_err(failed)?;
         }
         transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(failed)?;
@@ -183,7 +195,11 @@ pub(super) fn prepare(connection: &mut Connection, options: &SqliteOptions) -> R
     }
     if layout(&transaction).map_err(failed)? == Some(3) {
         transaction.execute_batch(FROM_3).and_then(|()| transaction.execute_batch(ACTS)).map_err(failed)?;
-        tracing::info!(path = %path.display(), from = 3, to = SCHEMA, "the layout of the store was upgraded");
+        tracing::info!(path = %path.display(), from = 3, to = 4, "the layout of the store was upgraded");
+    }
+    if layout(&transaction).map_err(failed)? == Some(4) {
+        transaction.execute_batch(FROM_4).and_then(|()| transaction.execute_batch(DAYS)).map_err(failed)?;
+        tracing::info!(path = %path.display(), from = 4, to = SCHEMA, "the layout of the store was upgraded");
     }
     match layout(&transaction).map_err(failed)? {
         Some(SCHEMA) => transaction.commit().map_err(failed),

@@ -395,7 +395,7 @@ async fn a_file_of_the_first_layout_is_upgraded_and_keeps_its_records_and_fences
     Connection::open(folder.path())
         .unwrap()
         .execute_batch(
-            "DROP TABLE retrysafe_effect; DROP TABLE retrysafe_journal; DROP TABLE retrysafe_staged; DROP TABLE retrysafe_act;
+            "DROP TABLE retrysafe_effect; DROP TABLE retrysafe_journal; DROP TABLE retrysafe_staged; DROP TABLE retrysafe_act; DROP TABLE retrysafe_day;
              ALTER TABLE retrysafe_record RENAME TO record;
              ALTER TABLE retrysafe_meta RENAME TO meta; UPDATE meta SET schema = 1",
         )

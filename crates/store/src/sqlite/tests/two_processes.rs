@@ -65,6 +65,18 @@ impl Store for TwoProcesses {
     fn census<'a>(&'a self) -> StoreFuture<'a, Census> {
         self.next().census()
     }
+
+    fn count_day<'a>(&'a self, day: retrysafe_core::orphans::Day) -> StoreFuture<'a, ()> {
+        self.next().count_day(day)
+    }
+
+    fn days<'a>(&'a self) -> StoreFuture<'a, Vec<retrysafe_core::orphans::Day>> {
+        self.next().days()
+    }
+
+    fn journals(&self) -> Option<&dyn crate::journal::Journal> {
+        self.next().journals()
+    }
 }
 
 struct SharedFolder(Folder);
