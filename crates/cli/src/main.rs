@@ -16,6 +16,7 @@ mod migrate;
 mod overlay;
 mod place;
 mod ready;
+mod recover;
 mod serve;
 mod shop;
 mod simulate;
@@ -57,6 +58,7 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     Gate(gate::GateArgs),
     Overlay(overlay::OverlayArgs),
+    Recover(Box<recover::RecoverArgs>),
     Shop(shop::ShopArgs),
     Simulate(simulate::SimulateArgs),
     Store(store::StoreArgs),
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Gate(args) => gate::run(&args),
         Command::Overlay(args) => overlay::run(&args),
+        Command::Recover(args) => failure::exit(recover::run(&args)),
         Command::Shop(args) => failure::exit(shop::run(&args)),
         Command::Simulate(args) => failure::exit(simulate::run(&args)),
         Command::Store(args) => failure::exit(store::run(&args)),

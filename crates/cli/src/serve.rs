@@ -1,6 +1,6 @@
 //! `retrysafe serve`: the gateway, its admin server, and a sample shop behind it if there is no other upstream.
 
-mod admin;
+pub(crate) mod admin;
 mod store;
 mod welcome;
 
