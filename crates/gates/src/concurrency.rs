@@ -95,7 +95,7 @@ pub fn run(
         plan,
         runner,
         parts: Vec::new(),
-        evidence: Evidence::default(),
+        evidence: Evidence { instances: plan.bases.len(), ..Evidence::default() },
         ends: origin + allowance.time,
         watch,
     };

@@ -34,7 +34,7 @@ pub struct Seen {
     pub observer: String,
     /// For all of them together.
     pub total: u64,
-    /// For each, where the observer tells them apart.
+    /// For each that the observer tells apart.
     pub each: Option<Vec<u64>>,
 }
 
@@ -87,8 +87,16 @@ impl<'a> Observers<'a> {
         for (observer, before) in plan.observers.iter().zip(&baseline.0) {
             let name = observer.name.clone();
             if observer.source.counts_one() {
-                let each: Vec<u64> =
-                    operations.iter().map(|values| self.count(observer, values)).collect::<Result<_, _>>()?;
+                // By key, two accounts are one question; by nonce, two keys of one body are.
+                let mut asked: Vec<Vec<String>> = Vec::new();
+                let mut each = Vec::new();
+                for values in operations {
+                    let question = observer.source.question(values);
+                    if !asked.contains(&question) {
+                        each.push(self.count(observer, values)?);
+                        asked.push(question);
+                    }
+                }
                 seen.push(Seen { observer: name, total: each.iter().sum(), each: Some(each) });
             } else {
                 let nobody = Values { key: String::new(), nonce: String::new(), number: 0 };

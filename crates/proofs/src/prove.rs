@@ -5,6 +5,7 @@ mod business;
 mod cases;
 mod client;
 mod crashes;
+mod gates;
 mod kills;
 mod model;
 mod once;
@@ -115,6 +116,9 @@ fn prove(id: &str, scale: Scale) -> Result<bool> {
         "client.3" => client::balance::prove(scale),
         "client.4" => client::offsets::prove(scale),
         "client.6" => client::peers::prove(scale),
+        "gates.1" => gates::mutants::prove(scale),
+        "gates.2" => gates::natural::prove(scale),
+        "gates.4" => gates::ours::prove(scale),
         "main-job.1" => once::prove(scale),
         "main-job.2" => sdks::prove(scale),
         "main-job.3" => crashes::prove(scale),

@@ -69,6 +69,8 @@ pub(crate) fn service(
 pub(crate) enum GatewayStore {
     Memory,
     File(PathBuf),
+    /// A database's.
+    Url(String),
 }
 
 /// Starts `retrysafe serve`.
@@ -100,7 +102,12 @@ pub(crate) fn gateway_command(
     command.arg("--store").arg(match store {
         GatewayStore::Memory => "memory".as_ref(),
         GatewayStore::File(path) => path.as_os_str(),
+        GatewayStore::Url(url) => url.as_ref(),
     });
+    if let GatewayStore::Url(_) = store {
+        // Shared by all who use the database.
+        command.arg("--key-file").arg(scratch.join("fingerprints.key"));
+    }
     command.current_dir(scratch).env(JWT_SECRET_ENV, jwt()?.1);
     Ok(command)
 }

@@ -22,6 +22,8 @@ pub struct Evidence {
     pub control: Duration,
     /// Requests in the control.
     pub requests: usize,
+    /// Instances that the requests were dealt over.
+    pub instances: usize,
 }
 
 /// Timing below this is the noise of a scheduler.
@@ -48,6 +50,12 @@ pub fn proof(evidence: &Evidence) -> Result<String, (String, String)> {
         return Ok(format!(
             "the server had all requests in hand in {in_hand} of {rounds} races, and works on several at a time: {} calls came to the stub beside one that was held",
             evidence.calls_beside_a_held_one
+        ));
+    }
+    if evidence.instances > 1 {
+        return Ok(format!(
+            "the requests were dealt over {} instances, which had all of them in hand in {in_hand} of {rounds} races",
+            evidence.instances
         ));
     }
     let speed_up = speed_up(evidence);
@@ -96,6 +104,7 @@ mod tests {
         alone: Duration::from_millis(5),
         control: Duration::from_millis(9),
         requests: 20,
+        instances: 1,
     };
 
     #[test]
@@ -105,6 +114,8 @@ mod tests {
         assert!(proof(&serial).expect_err("one at a time").0.contains("one at a time"));
         assert!(proof(&Evidence { in_flight: 1, ..serial }).is_ok());
         assert!(proof(&Evidence { calls_beside_a_held_one: 1, ..serial }).is_ok());
+        assert!(proof(&Evidence { instances: 2, ..serial }).is_ok());
+        assert!(proof(&Evidence { instances: 2, in_hand: 3, ..serial }).is_err(), "too fast all the same");
     }
 
     #[test]

@@ -355,7 +355,7 @@ impl<'a> Runner<'a> {
         let first = self.ids.fresh();
         let second = Values { key: self.ids.fresh().key, ..first.clone() };
         let requests = (self.plain(&first), self.plain(&second));
-        self.two(Arm::A8, number, requests, vec![first], 2, 1)
+        self.two(Arm::A8, number, requests, vec![first, second], 2, 1)
     }
 
     /// A9: one key, two bodies, at once.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::Template;
+use super::{Template, Values};
 
 /// Where the API is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,14 +165,22 @@ impl Source {
     /// Whether it counts the effects of one operation, and not those of all together.
     #[must_use]
     pub fn counts_one(&self) -> bool {
+        self.templates().iter().any(|template| template.has_places())
+    }
+
+    /// What it asks for these values. Two operations for which it asks the same are counted by one look.
+    #[must_use]
+    pub fn question(&self, values: &Values) -> Vec<String> {
+        self.templates().iter().map(|template| template.fill(values)).collect()
+    }
+
+    fn templates(&self) -> Vec<&Template> {
         match self {
-            Self::List { url, jsonpath, .. } => {
-                url.tells_operations_apart() || jsonpath.tells_operations_apart()
-            }
-            Self::Stub { contains } | Self::Log { contains, .. } => contains.tells_operations_apart(),
-            Self::Sql { query, .. } => query.tells_operations_apart(),
-            Self::Metric { .. } => false,
-            Self::Command { argv } => argv.iter().any(Template::tells_operations_apart),
+            Self::List { url, jsonpath, .. } => vec![url, jsonpath],
+            Self::Stub { contains } | Self::Log { contains, .. } => vec![contains],
+            Self::Sql { query, .. } => vec![query],
+            Self::Metric { .. } => Vec::new(),
+            Self::Command { argv } => argv.iter().collect(),
         }
     }
 }

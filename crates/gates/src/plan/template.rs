@@ -80,6 +80,12 @@ impl Template {
         self.parts.iter().any(|part| matches!(part, Part::Nonce | Part::Number))
     }
 
+    /// Whether it has places at all.
+    #[must_use]
+    pub fn has_places(&self) -> bool {
+        self.parts.iter().any(|part| !matches!(part, Part::Text(_)))
+    }
+
     /// Whether the key is in it.
     #[must_use]
     pub fn carries_key(&self) -> bool {
