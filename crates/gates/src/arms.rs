@@ -93,6 +93,18 @@ pub enum Shape {
     Late,
 }
 
+impl Shape {
+    /// For people.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::InTurn => "one after the other",
+            Self::AtOnce => "at once",
+            Self::Late => "spread over the time of the first",
+        }
+    }
+}
+
 /// What part a request plays in its round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {

@@ -118,6 +118,7 @@ fn prove(id: &str, scale: Scale) -> Result<bool> {
         "client.6" => client::peers::prove(scale),
         "gates.1" => gates::mutants::prove(scale),
         "gates.2" => gates::natural::prove(scale),
+        "gates.3" => gates::peers::prove(scale),
         "gates.4" => gates::ours::prove(scale),
         "main-job.1" => once::prove(scale),
         "main-job.2" => sdks::prove(scale),

@@ -154,17 +154,17 @@ fn on_path(program: &str) -> Option<PathBuf> {
 }
 
 /// A Python with the packages of `requirements` (a pip file's text), in an environment of its own below
-/// `target/tools`.
+/// `target/tools`: `name` is its folder.
 ///
 /// # Errors
 /// Python is missing and cannot be installed, or the packages cannot be had.
-pub(crate) fn python(requirements: &str) -> Result<PathBuf> {
-    let folder = target("tools/python")?;
+pub(crate) fn python(name: &str, requirements: &str) -> Result<PathBuf> {
+    let folder = target(&format!("tools/{name}"))?;
     let (python, stamp) = (folder.join("bin/python"), folder.join("installed.txt"));
     if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == requirements) {
         return Ok(python);
     }
-    println!("setting up Python with {} below target/tools/python", requirements.trim());
+    println!("setting up Python with {} below target/tools/{name}", requirements.trim());
     let system_python = system("python3", "python3")?;
     let venv = |python: &Path| runs(Command::new(python).args(["-m", "venv"]).arg(&folder));
     if !venv(&system_python) {
@@ -188,18 +188,18 @@ pub(crate) fn python(requirements: &str) -> Result<PathBuf> {
     Ok(python)
 }
 
-/// Node, and a folder below `target/tools` with the packages of `package_json` installed.
+/// Node, and the folder `name` below `target/tools` with the packages of `package_json` installed.
 ///
 /// # Errors
 /// Node or npm is missing and cannot be installed, or the packages cannot be had.
-pub(crate) fn node(package_json: &str) -> Result<(PathBuf, PathBuf)> {
+pub(crate) fn node(name: &str, package_json: &str) -> Result<(PathBuf, PathBuf)> {
     let node = system("node", "nodejs")?;
-    let folder = target("tools/node")?;
+    let folder = target(&format!("tools/{name}"))?;
     let (manifest, stamp) = (folder.join("package.json"), folder.join("installed.txt"));
     if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == package_json) {
         return Ok((node, folder));
     }
-    println!("setting up Node packages below target/tools/node");
+    println!("setting up Node packages below target/tools/{name}");
     let npm = system("npm", "npm")?;
     std::fs::write(manifest, package_json)?;
     let arguments = ["install", "--silent", "--no-audit", "--no-fund", "--no-package-lock"];

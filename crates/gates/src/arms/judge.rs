@@ -93,8 +93,7 @@ fn control(round: &Round) -> Vec<Finding> {
 
 /// A1 and A9: one effect for the key, and everybody told the truth about it.
 fn race(round: &Round, answers: &Answers) -> Vec<Finding> {
-    let mut findings: Vec<Finding> =
-        breaches(round, answers).into_iter().map(|breach| rule(&breach)).collect();
+    let mut findings: Vec<Finding> = breaches(round).into_iter().map(|breach| rule(&breach)).collect();
     let told =
         |wanted: fn(Told) -> bool| round.exchanges.iter().filter(|it| wanted(it.told)).collect::<Vec<_>>();
     let in_race =
@@ -154,8 +153,7 @@ pub fn judge_replay(round: &Round, answers: &Answers) -> Vec<Finding> {
 
 /// A3: the same key with another body is refused, and does nothing.
 fn other_body(round: &Round, answers: &Answers) -> Vec<Finding> {
-    let mut findings: Vec<Finding> =
-        breaches(round, answers).into_iter().map(|breach| rule(&breach)).collect();
+    let mut findings: Vec<Finding> = breaches(round).into_iter().map(|breach| rule(&breach)).collect();
     for exchange in round.exchanges.iter().filter(|it| it.variant != 0) {
         match exchange.told {
             Told::Refused(status) => findings.push(unclear(
@@ -340,8 +338,8 @@ fn rule(breach: &Breach) -> Finding {
 }
 
 /// The history rules, for each observer's count: none may be wrong.
-fn breaches(round: &Round, answers: &Answers) -> Vec<Breach> {
-    let events = events(round, answers);
+fn breaches(round: &Round) -> Vec<Breach> {
+    let events = events(round);
     let mut all: Vec<Breach> = Vec::new();
     for seen in &round.seen {
         let effects = Effects { count: seen.total, first_at: round.effect_at };
@@ -357,15 +355,16 @@ fn breaches(round: &Round, answers: &Answers) -> Vec<Breach> {
     all
 }
 
-fn events(round: &Round, answers: &Answers) -> Vec<Event> {
+fn events(round: &Round) -> Vec<Event> {
     let mut kinds: Vec<&Answer> = Vec::new();
-    let event = |exchange| event(exchange, &mut kinds, answers);
-    round.exchanges.iter().map(event).collect()
+    round.exchanges.iter().map(|exchange| event(exchange, &mut kinds)).collect()
 }
 
-fn event<'a>(exchange: &'a Exchange, kinds: &mut Vec<&'a Answer>, answers: &Answers) -> Event {
+fn event<'a>(exchange: &'a Exchange, kinds: &mut Vec<&'a Answer>) -> Event {
+    // Status and body: which result it is. Headers of a replay are judged for themselves (A2).
+    let equal = |one: &Answer, two: &Answer| one.status == two.status && one.body == two.body;
     let place = answer(exchange).map_or(0, |told| {
-        kinds.iter().position(|kind| difference(kind, told, answers).is_none()).unwrap_or_else(|| {
+        kinds.iter().position(|kind| equal(kind, told)).unwrap_or_else(|| {
             kinds.push(told);
             kinds.len() - 1
         })

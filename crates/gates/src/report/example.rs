@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::arms::{Exchange, Round, Shape, Step};
+use crate::arms::{Exchange, Round, Step};
 use crate::plan::{Base, Plan};
 use crate::wire::Filled;
 
@@ -66,12 +66,7 @@ impl Counterexample {
         timeline.sort_by(|one, two| one.complete_ms.total_cmp(&two.complete_ms));
         Self {
             round: round.number,
-            shape: match round.shape {
-                Shape::InTurn => "one after the other",
-                Shape::AtOnce => "at once",
-                Shape::Late => "spread over the time of the first",
-            }
-            .to_owned(),
+            shape: round.shape.word().to_owned(),
             effects: round.seen.iter().map(|seen| (seen.observer.clone(), seen.total)).collect(),
             timeline,
             curl: commands(round, plan),

@@ -3,6 +3,7 @@
 pub(super) mod mutants;
 pub(super) mod natural;
 pub(super) mod ours;
+pub(super) mod peers;
 
 use std::time::Duration;
 

@@ -193,12 +193,13 @@ impl Language {
         let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("sdk");
         match self {
             Self::Python => {
-                let mut command = Command::new(tools::python(include_str!("../../sdk/requirements.txt"))?);
+                let mut command =
+                    Command::new(tools::python("python", include_str!("../../sdk/requirements.txt"))?);
                 command.arg(scripts.join("stripe_calls.py"));
                 Ok(command)
             }
             Self::Node => {
-                let (node, folder) = tools::node(include_str!("../../sdk/package.json"))?;
+                let (node, folder) = tools::node("node", include_str!("../../sdk/package.json"))?;
                 let mut command = Command::new(node);
                 command.arg(scripts.join("stripe_calls.mjs")).current_dir(folder);
                 Ok(command)
