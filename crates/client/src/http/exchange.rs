@@ -94,7 +94,9 @@ impl<T: Transport> Attempts<'_, T> {
         let request = http::Request::from_parts(self.prepared.head(attempt, left), body);
         let sent = self.host.within(left, self.transport.send(request)).await;
         let came = self.judge(sent, progress.reach(), ends).await;
-        admitted.ended(&came.0, self.host.now());
+        if target.limiters.any() {
+            admitted.ended(&came.0, self.host.now());
+        }
         came
     }
 
@@ -128,10 +130,9 @@ impl<T: Transport> Attempts<'_, T> {
             (None, None) => None,
             (problem, whole) => Some(problem.unwrap_or(0).max(whole.unwrap_or(0))),
         };
-        let left = ends.since(self.host.now());
         let (body, cut) = match limit {
             None => (Held::rest(body), false),
-            Some(max) => match self.host.within(left, read(body, max)).await {
+            Some(max) => match self.host.within(ends.since(self.host.now()), read(body, max)).await {
                 Some(Read::Whole(body)) => (body, false),
                 // It was processed, and asking again would only bring the same length again.
                 Some(Read::Long(body)) if result => {
