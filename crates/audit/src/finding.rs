@@ -220,6 +220,20 @@ rules! {
         "correct one of the two";
     X907 Warning "an answer of the contract is not in the document"
         "declare it; `retrysafe overlay` writes it";
+    P101 Error "a new key in each attempt"
+        "make the key once, before the loop, and use it in every attempt";
+    P102 Error "a key made of the time"
+        "derive the key from what happened (order-confirm-{order_id}), or make it once and keep it";
+    P103 Warning "a claim by SETNX: the holder that was paused still writes after its lock ran out"
+        "claim with a unique constraint in the same transaction, or compare a fencing token in every write";
+    P104 Error "a look before an insert: two requests at once both find nothing"
+        "insert first (ON CONFLICT DO NOTHING, a unique constraint) and look at who won";
+    P105 Warning "every failure is tried again, also what no attempt can mend"
+        "retry 429, 502, 503, 504, connect timeouts and resets; let the rest through";
+    P106 Warning "a delay without jitter: all who failed together come back together"
+        "sleep for a random time up to the delay (full jitter)";
+    P107 Warning "the time for all attempts begins anew in each"
+        "set one deadline before the loop, and cut each attempt's timeout from what is left";
     W001 Error "a waiver has run out"
         "repair what it waived, or renew it with a reason";
     W002 Warning "a waiver that waives nothing"

@@ -35,6 +35,19 @@ pub(crate) struct Candidate<'a> {
     pub(crate) quote: String,
 }
 
+impl Standing {
+    /// As reports spell it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Key => "key",
+            Self::Ambiguous => "ambiguous",
+            Self::Tracing => "tracing",
+            Self::RefusesReuse => "refuses-reuse",
+            Self::Unsupported => "unsupported",
+        }
+    }
+}
+
 impl Candidate<'_> {
     pub(crate) fn evidence(&self) -> Evidence {
         Evidence { place: self.at().clone(), quote: self.quote.clone(), weight: self.confidence }
@@ -98,6 +111,10 @@ const REPETITION: &[&str] = &[
     "exactly-once", // tidy: allow(promise)
     "only once",
     "repeated request",
+    "with the same id",
+    "with the same request",
+    "with the same `request_id`",
+    "existing request id",
     "replay",
 ];
 const TRACES: &[&str] =

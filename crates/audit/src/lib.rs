@@ -26,6 +26,7 @@
 
 mod bundle;
 pub mod calm;
+pub mod code;
 mod effect;
 mod finding;
 mod judge;
@@ -43,7 +44,7 @@ pub use finding::{Finding, RULES, Rule, Severity, rule};
 pub use judge::{Judgement, Mechanism, Verdict};
 pub use keys::Standing;
 pub use operation::{Direction, Inventory, Operation};
-pub use report::{Report, Totals};
+pub use report::{Report, Seen, Totals};
 pub use tree::{Map, Node, step};
 
 use retrysafe_core::contract::Contract;
@@ -63,7 +64,7 @@ pub fn audit<'a>(bundle: &'a Bundle, contract: Option<&Contract>) -> Result<Repo
         .zip(&candidates)
         .map(|(operation, candidates)| judge::judge(operation, candidates, global.as_ref()))
         .collect();
-    let standings = report::Standings::of(&candidates);
+    let seen = candidates.iter().map(|all| report::Seen::all(all)).collect();
     let context = rules::Context {
         bundle,
         inventory: &inventory,
@@ -74,5 +75,5 @@ pub fn audit<'a>(bundle: &'a Bundle, contract: Option<&Contract>) -> Result<Repo
     };
     let findings = rules::all(&context);
     drop(candidates);
-    Ok(Report { inventory, judgements, findings, standings })
+    Ok(Report { inventory, judgements, findings, seen })
 }

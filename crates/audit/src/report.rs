@@ -18,7 +18,8 @@ pub struct Report<'a> {
     pub judgements: Vec<Judgement>,
     /// What is wrong, in the order of the rules.
     pub findings: Vec<Finding>,
-    pub(crate) standings: Standings,
+    /// What looks like a key, of each operation.
+    pub seen: Vec<Vec<Seen>>,
 }
 
 /// Numbers to compare with: of operations that are called by the API's users.
@@ -44,14 +45,31 @@ pub struct Totals {
     pub unread: usize,
 }
 
-/// Which operations have which candidates, by the number of the operation.
-#[derive(Debug, Default)]
-pub(crate) struct Standings(Vec<Vec<(Standing, bool)>>);
+/// A parameter or field that looks like a key, and what it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Seen {
+    /// As the document spells it.
+    pub name: String,
+    /// What it is.
+    pub standing: Standing,
+    /// It is a field of the body.
+    pub in_body: bool,
+    /// It must be sent.
+    pub required: bool,
+    /// The words that decided.
+    pub quote: String,
+}
 
-impl Standings {
-    pub(crate) fn of(candidates: &[Vec<Candidate<'_>>]) -> Self {
-        let seen = |one: &Candidate<'_>| (one.standing, one.parameter.place_in == In::Body);
-        Self(candidates.iter().map(|all| all.iter().map(seen).collect()).collect())
+impl Seen {
+    pub(crate) fn all(candidates: &[Candidate<'_>]) -> Vec<Self> {
+        let seen = |one: &Candidate<'_>| Self {
+            name: one.parameter.name.to_owned(),
+            standing: one.standing,
+            in_body: one.parameter.place_in == In::Body,
+            required: one.parameter.required,
+            quote: one.quote.clone(),
+        };
+        candidates.iter().map(seen).collect()
     }
 }
 
@@ -88,8 +106,8 @@ impl Report<'_> {
                 *totals.keyed.entry(judgement.mechanism.as_str()).or_default() += 1;
             }
             let mut kinds: Vec<&'static str> = Vec::new();
-            for (standing, in_body) in self.standings.0.get(number).into_iter().flatten() {
-                let kind = match (standing, in_body) {
+            for one in self.seen.get(number).into_iter().flatten() {
+                let kind = match (one.standing, one.in_body) {
                     (Standing::Key, false) => "key",
                     (Standing::Key, true) => "key in the body",
                     (Standing::Ambiguous, false) => "ambiguous",

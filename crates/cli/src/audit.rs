@@ -9,6 +9,7 @@ mod junit;
 mod markdown;
 mod page;
 mod sarif;
+mod source;
 mod view;
 
 use std::{
@@ -48,11 +49,15 @@ Try:
   retrysafe audit openapi.json --contract retrysafe.toml
   retrysafe audit openapi.json --write-baseline audit-baseline.json     # once, for an API with a past
   retrysafe audit openapi.json --baseline audit-baseline.json --format sarif --out audit.sarif
+  retrysafe audit --code src                       # keys made in retry loops, backoff without jitter, claims that race
   retrysafe audit --rules")]
 pub(crate) struct AuditArgs {
     /// The OpenAPI document
-    #[arg(required_unless_present = "rules")]
+    #[arg(required_unless_present_any = ["rules", "code"])]
     document: Option<PathBuf>,
+    /// Audit source code instead: files, or folders of them (Rust, Python, JavaScript, TypeScript, Go)
+    #[arg(long, value_name = "PATH", num_args = 1.., conflicts_with_all = ["document", "contract", "baseline", "write_baseline", "waivers"])]
+    code: Vec<PathBuf>,
     /// The contract to compare with, both ways
     #[arg(long, value_name = "FILE")]
     contract: Option<PathBuf>,
@@ -106,7 +111,8 @@ pub(crate) fn run(args: &AuditArgs) -> ExitCode {
     if args.rules {
         return rules();
     }
-    match audit(args) {
+    let audited = if args.code.is_empty() { audit(args) } else { sources(args) };
+    match audited {
         Ok(0) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::from(FOUND),
         Err(failure) => exit(Err(failure)),
@@ -139,7 +145,7 @@ fn audit(args: &AuditArgs) -> Result<usize, Failure> {
     }
     let calmed = calm(args, &mut report)?;
     let view = View::new(&report, &bundle, &texts, calmed);
-    let text = match if args.json { Format::Json } else { args.format } {
+    let text = match args.format() {
         Format::Terminal => page::page(&view, args.all),
         Format::Json => json::json(&view),
         Format::Sarif => sarif::sarif(&view),
@@ -147,12 +153,43 @@ fn audit(args: &AuditArgs) -> Result<usize, Failure> {
         Format::Markdown => markdown::markdown(&view),
         Format::Html => html::html(&view),
     };
+    deliver(args, &text)?;
+    Ok(report.count(args.worst()))
+}
+
+impl AuditArgs {
+    fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.format }
+    }
+
+    /// What counts as an error.
+    fn worst(&self) -> Severity {
+        if self.strict { Severity::Warning } else { Severity::Error }
+    }
+}
+
+/// How many findings in source code count as errors.
+fn sources(args: &AuditArgs) -> Result<usize, Failure> {
+    let sources = source::Sources::of(&args.code)?;
+    let text = match args.format() {
+        Format::Terminal => sources.page(),
+        Format::Json => sources.json(),
+        Format::Sarif => sources.sarif(),
+        Format::Junit | Format::Markdown | Format::Html => {
+            return Err(Failure::usage("code is told as terminal, json or sarif; choose one with --format"));
+        }
+    };
+    deliver(args, &text)?;
+    Ok(sources.count(args.worst()))
+}
+
+fn deliver(args: &AuditArgs, text: &str) -> Result<(), Failure> {
     match &args.out {
         // A file has no colours.
-        Some(file) => write(file, &anstream::adapter::strip_str(&text).to_string())?,
+        Some(file) => write(file, &anstream::adapter::strip_str(text).to_string())?,
         None => anstream::print!("{text}"),
     }
-    Ok(report.count(if args.strict { Severity::Warning } else { Severity::Error }))
+    Ok(())
 }
 
 fn calm(args: &AuditArgs, report: &mut Report<'_>) -> Result<Calmed, Failure> {

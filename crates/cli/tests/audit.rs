@@ -159,3 +159,36 @@ fn the_rules_are_listed() {
     let output = retrysafe(folder.path(), &["audit", "--rules"]);
     assert!(output.status.success() && text(&output.stdout).contains("A101 error"));
 }
+
+#[test]
+fn source_code_is_audited_below_folders_and_decides_the_exit() {
+    let minted = "async function a() {\n  for (let attempt = 0; attempt < 3; attempt++) {\n    return await post({ idempotencyKey: crypto.randomUUID() });\n  }\n}\n";
+    let folder = project(&[
+        ("src/a.ts", minted),
+        ("src/node_modules/b.js", minted),
+        ("src/readme.md", "x"),
+        ("fine.py", "key = uuid4()\n"),
+        ("cut.go", "package a\nfunc {"),
+    ]);
+    let output = retrysafe(folder.path(), &["audit", "--code", "src"]);
+    assert_eq!(output.status.code(), Some(1));
+    let page = text(&output.stdout);
+    assert!(
+        page.contains("src/a.ts:3: error P101") && page.contains("1 files, 1 errors, 0 warnings"),
+        "{page}"
+    );
+    assert_eq!(retrysafe(folder.path(), &["audit", "--code", "fine.py"]).status.code(), Some(0));
+    let output = retrysafe(folder.path(), &["audit", "--json", "--code", "cut.go", "src"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&json["errors"], json["not_understood"].as_array().unwrap().len()), (&1.into(), 1));
+    let output = retrysafe(folder.path(), &["audit", "--format", "sarif", "--code", "src"]);
+    let sarif: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(sarif["runs"][0]["results"][0]["ruleId"], "P101");
+    for wrong in [
+        &["audit", "--code", "src/readme.md"][..],
+        &["audit", "--code", "none"],
+        &["audit", "--format", "html", "--code", "src"],
+    ] {
+        assert_eq!(retrysafe(folder.path(), wrong).status.code(), Some(2), "{wrong:?}");
+    }
+}

@@ -1,9 +1,11 @@
 //! `prove`: each item of the list, its figure last.
 
+mod audited;
 mod bench;
 mod business;
 mod cases;
 mod client;
+mod code;
 mod crashes;
 mod gates;
 mod kills;
@@ -120,6 +122,9 @@ fn prove(id: &str, scale: Scale) -> Result<bool> {
         "gates.2" => gates::natural::prove(scale),
         "gates.3" => gates::peers::prove(scale),
         "gates.4" => gates::ours::prove(scale),
+        "contract-tools.1" => audited::prove_facts(scale),
+        "contract-tools.4" => code::prove(scale),
+        "contract-tools.3" => audited::prove_size(scale),
         "main-job.1" => once::prove(scale),
         "main-job.2" => sdks::prove(scale),
         "main-job.3" => crashes::prove(scale),

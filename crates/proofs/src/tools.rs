@@ -210,3 +210,37 @@ pub(crate) fn node(name: &str, package_json: &str) -> Result<(PathBuf, PathBuf)>
     std::fs::write(stamp, package_json)?;
     Ok((node, folder))
 }
+
+/// A package of npm as it was published, unpacked below `target/tools/npm`: fetched once, and refused when its bytes are not
+/// the ones it was pinned with. Nothing of it is run.
+///
+/// # Errors
+/// npm is missing and cannot be installed, the package cannot be had, or it is another one.
+pub(crate) fn npm_package(name: &str, version: &str, sha512: &str) -> Result<PathBuf> {
+    let plain = format!("{}-{version}", name.trim_start_matches('@').replace('/', "-"));
+    let folder = target("tools/npm")?.join(&plain);
+    let unpacked = folder.join("package");
+    if unpacked.is_dir() {
+        return Ok(unpacked);
+    }
+    println!("fetching {name}@{version} below target/tools/npm");
+    std::fs::create_dir_all(&folder)?;
+    let npm = system("npm", "npm")?;
+    let archive = folder.join(format!("{plain}.tgz"));
+    let mut pack = Command::new(npm);
+    pack.args(["pack", "--silent", &format!("{name}@{version}")]).current_dir(&folder).stdout(Stdio::null());
+    if !archive.is_file() && !pack.status().context("npm")?.success() {
+        bail!("npm could not fetch {name}@{version}");
+    }
+    let digest =
+        Command::new(system("sha512sum", "coreutils")?).arg(&archive).output().context("sha512sum")?;
+    if !String::from_utf8_lossy(&digest.stdout).starts_with(sha512) {
+        bail!("{name}@{version} is not what it was pinned as; look at {}", archive.display());
+    }
+    let unpacking =
+        Command::new("tar").arg("xzf").arg(&archive).arg("-C").arg(&folder).status().context("tar")?;
+    if !unpacking.success() || !unpacked.is_dir() {
+        bail!("{} cannot be unpacked", archive.display());
+    }
+    Ok(unpacked)
+}

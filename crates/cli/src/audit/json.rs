@@ -15,7 +15,12 @@ pub(super) fn json(view: &View<'_>) -> String {
         .operations
         .iter()
         .zip(&view.report.judgements)
-        .map(|(operation, judgement)| {
+        .zip(&view.report.seen)
+        .map(|((operation, judgement), seen)| {
+            let seen: Vec<Value> = seen
+                .iter()
+                .map(|one| json!({ "name": one.name, "is": one.standing.as_str(), "in_body": one.in_body, "required": one.required, "quote": one.quote }))
+                .collect();
             let direction = match operation.direction {
                 Direction::Path => "path",
                 Direction::Webhook => "webhook",
@@ -27,6 +32,7 @@ pub(super) fn json(view: &View<'_>) -> String {
                 "pointer": operation.place().pointer, "line": view.line(operation.place()),
                 "effect": judgement.effect.as_str(), "mechanism": judgement.mechanism.as_str(),
                 "verdict": judgement.verdict.as_str(), "confidence": judgement.confidence.as_str(),
+                "looks_like_key": seen,
                 "evidence": judgement.evidence.iter().map(|one| evidence(view, one)).collect::<Vec<_>>(),
             })
         })

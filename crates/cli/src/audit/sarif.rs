@@ -7,12 +7,16 @@ use super::view::View;
 
 const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 
-pub(super) fn sarif(view: &View<'_>) -> String {
-    let level = |severity| match severity {
+pub(super) fn level(severity: Severity) -> &'static str {
+    match severity {
         Severity::Error => "error",
         Severity::Warning => "warning",
         Severity::Info => "note",
-    };
+    }
+}
+
+/// A log of one run with these results.
+pub(super) fn log(results: Vec<Value>) -> String {
     let rules: Vec<Value> = RULES
         .iter()
         .map(|rule| {
@@ -22,6 +26,19 @@ pub(super) fn sarif(view: &View<'_>) -> String {
             })
         })
         .collect();
+    let log = json!({
+        "$schema": SCHEMA, "version": "2.1.0",
+        "runs": [{
+            "tool": { "driver": {
+                "name": "retrysafe", "version": env!("CARGO_PKG_VERSION"), "rules": rules,
+            } },
+            "results": results,
+        }],
+    });
+    format!("{log}\n")
+}
+
+pub(super) fn sarif(view: &View<'_>) -> String {
     let results: Vec<Value> = view
         .report
         .findings
@@ -48,14 +65,5 @@ pub(super) fn sarif(view: &View<'_>) -> String {
             })
         })
         .collect();
-    let log = json!({
-        "$schema": SCHEMA, "version": "2.1.0",
-        "runs": [{
-            "tool": { "driver": {
-                "name": "retrysafe", "version": env!("CARGO_PKG_VERSION"), "rules": rules,
-            } },
-            "results": results,
-        }],
-    });
-    format!("{log}\n")
+    log(results)
 }
