@@ -14,9 +14,10 @@ use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use retrysafe_core::contract::read_duration;
 use retrysafe_gates::concurrency::{self, Progress};
-use retrysafe_gates::plan::Plan;
-use retrysafe_gates::report::Report;
+use retrysafe_gates::plan::{Plan, VerifyPlan};
+use retrysafe_gates::report::{self, Report, Verdict};
 use retrysafe_gates::safety::{Allowance, permit};
+use retrysafe_gates::verify;
 
 use crate::failure::{Failure, exit};
 
@@ -47,7 +48,8 @@ A plan, gates.toml:
 Try:
   retrysafe gate concurrency --dry-run        what would be sent
   retrysafe gate concurrency                  all arms
-  retrysafe gate concurrency --json report.json
+  retrysafe gate concurrency --html report.html --junit report.xml
+  retrysafe gate all                          what the plan has: [request], [[claim]]
 
 The guide: docs/guides/gates.md")]
 pub(crate) struct GateArgs {
@@ -57,10 +59,14 @@ pub(crate) struct GateArgs {
 
 #[derive(Subcommand, Debug)]
 enum Which {
+    /// Bring identical requests together: one effect, and everybody told the truth about it
     Concurrency(RunArgs),
+    /// Repeat operations that are said to be idempotent without a key, and compare states
+    Verify(RunArgs),
+    /// Every gate that the plan has something for
+    All(RunArgs),
 }
 
-/// Bring identical requests together: one effect, and everybody told the truth about it
 #[derive(Args, Debug)]
 struct RunArgs {
     /// The plan
@@ -84,31 +90,65 @@ struct RunArgs {
     /// Write the report as JSON to this file; `-` prints it in place of the text
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write the report as JUnit XML to this file
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Write the report as one HTML page, with the timeline drawn, to this file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 /// Runs a gate and says how it ended.
 pub(crate) fn run(args: &GateArgs) -> ExitCode {
-    let Which::Concurrency(args) = &args.gate;
-    match concurrently(args) {
+    let (args, wanted) = match &args.gate {
+        Which::Concurrency(args) => (args, Wanted { concurrency: true, verify: false }),
+        Which::Verify(args) => (args, Wanted { concurrency: false, verify: true }),
+        Which::All(args) => (args, Wanted { concurrency: true, verify: true }),
+    };
+    match gates(args, wanted) {
         Ok(None) => ExitCode::SUCCESS,
-        Ok(Some(report)) => ExitCode::from(report.verdict.exit_code()),
+        Ok(Some(verdict)) => ExitCode::from(verdict.exit_code()),
         Err(failure) => exit(Err(failure)),
     }
 }
 
+#[derive(Clone, Copy)]
+struct Wanted {
+    concurrency: bool,
+    verify: bool,
+}
+
+/// The plans of one file, by gate.
+struct Plans {
+    concurrency: Option<Plan>,
+    verify: Option<VerifyPlan>,
+}
+
 /// `None` after a dry run.
-fn concurrently(args: &RunArgs) -> Result<Option<Report>, Failure> {
-    let mut plan = plan(&args.file)?;
-    if args.rounds.is_some() {
+fn gates(args: &RunArgs, wanted: Wanted) -> Result<Option<Verdict>, Failure> {
+    let mut plans = plans(&args.file, wanted)?;
+    if let (Some(plan), Some(_)) = (&mut plans.concurrency, args.rounds) {
         plan.concurrency.rounds = args.rounds;
     }
-    let estimate = concurrency::estimate(&plan);
+    let allowance = Allowance { owned: args.i_own_the_target_and_accept, time: args.at_most };
+    let concurrency = plans.concurrency.as_ref().map(|plan| (plan, concurrency::estimate(plan)));
+    let verify = plans.verify.as_ref().map(|plan| (plan, verify::estimate(plan)));
     if args.dry_run {
-        terminal::dry_run(&plan, estimate);
+        if let Some((plan, estimate)) = concurrency {
+            terminal::dry_run(plan, estimate);
+        }
+        if let Some((plan, estimate)) = verify {
+            terminal::dry_verify(plan, estimate);
+        }
         return Ok(None);
     }
-    let allowance = Allowance { owned: args.i_own_the_target_and_accept, time: args.at_most };
-    permit(&plan, estimate, &allowance).map_err(|refused| Failure::usage(refused.0))?;
+    for (bases, estimate) in concurrency
+        .iter()
+        .map(|(plan, estimate)| (&plan.bases, *estimate))
+        .chain(verify.iter().map(|(plan, estimate)| (&plan.bases, *estimate)))
+    {
+        permit(bases, estimate, &allowance).map_err(|refused| Failure::usage(refused.0))?;
+    }
     let seed = match args.seed {
         Some(seed) => seed,
         None => {
@@ -116,44 +156,66 @@ fn concurrently(args: &RunArgs) -> Result<Option<Report>, Failure> {
                 % SEED_MAX
         }
     };
-    let bar = Bar::new();
-    let report = concurrency::run(&plan, &allowance, seed, &mut |progress| bar.show(progress))
-        .map_err(|not_run| Failure::usage(not_run.0))?;
-    drop(bar);
-    emit(&report, args)?;
-    Ok(Some(report))
+    let mut reports = Vec::new();
+    if let Some((plan, _)) = concurrency {
+        let bar = Bar::new();
+        let ran = concurrency::run(plan, &allowance, seed, &mut |progress| bar.show(&progress));
+        reports.push(ran.map_err(|not_run| Failure::usage(not_run.0))?);
+    }
+    if let Some((plan, _)) = verify {
+        let bar = Bar::new();
+        reports.push(verify::run(plan, &allowance, seed, &mut |progress| bar.show(&progress)));
+    }
+    emit(&reports, args)?;
+    Ok(reports.iter().map(|report| report.verdict).max())
 }
 
-fn plan(path: &Path) -> Result<Plan, Failure> {
+/// Reads the file for each gate that is wanted. `all` leaves out what the file has nothing for.
+fn plans(path: &Path, wanted: Wanted) -> Result<Plans, Failure> {
     let file = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| {
         Failure::usage(format!(
             "{file} cannot be read: {error}; name a plan (`retrysafe gate --help` shows one)"
         ))
     })?;
-    Plan::parse_with(&text, &file, &|name| std::env::var(name).ok()).map_err(Failure::usage)
+    let env = |name: &str| std::env::var(name).ok();
+    let all = wanted.concurrency && wanted.verify;
+    let has = |table: &str| text.lines().any(|line| line.trim_start().starts_with(table));
+    let concurrency = wanted.concurrency && (!all || has("[request]") || !has("[[claim]]"));
+    let verify = wanted.verify && (!all || has("[[claim]]"));
+    Ok(Plans {
+        concurrency: concurrency
+            .then(|| Plan::parse_with(&text, &file, &env))
+            .transpose()
+            .map_err(Failure::usage)?,
+        verify: verify
+            .then(|| VerifyPlan::parse_with(&text, &file, &env))
+            .transpose()
+            .map_err(Failure::usage)?,
+    })
 }
 
-fn emit(report: &Report, args: &RunArgs) -> Result<(), Failure> {
-    let json = || {
-        serde_json::to_string_pretty(report)
-            .map_err(|error| Failure::runtime(format!("the report is no JSON: {error}")))
+fn emit(reports: &[Report], args: &RunArgs) -> Result<(), Failure> {
+    let json = match reports {
+        [one] => serde_json::to_string_pretty(one),
+        several => serde_json::to_string_pretty(several),
     };
-    match &args.json {
-        Some(path) if path.as_os_str() == "-" => anstream::println!("{}", json()?),
-        other => {
-            terminal::report(report);
-            if let Some(path) = other {
-                std::fs::write(path, json()?).map_err(|error| {
-                    Failure::runtime(format!(
-                        "{} cannot be written: {error}; name another file",
-                        path.display()
-                    ))
-                })?;
-            }
-        }
+    let json = json.map_err(|error| Failure::runtime(format!("the report is no JSON: {error}")))?;
+    if args.json.as_ref().is_some_and(|path| path.as_os_str() == "-") {
+        anstream::println!("{json}");
+    } else {
+        reports.iter().for_each(terminal::report);
+        write(args.json.as_deref(), || Ok(json))?;
     }
-    Ok(())
+    write(args.junit.as_deref(), || Ok(report::junit(reports)))?;
+    write(args.html.as_deref(), || report::html(reports).map_err(Failure::runtime))
+}
+
+fn write(path: Option<&Path>, text: impl FnOnce() -> Result<String, Failure>) -> Result<(), Failure> {
+    let Some(path) = path else { return Ok(()) };
+    std::fs::write(path, text()?).map_err(|error| {
+        Failure::runtime(format!("{} cannot be written: {error}; name another file", path.display()))
+    })
 }
 
 /// How far a run is, on a terminal.
@@ -171,11 +233,10 @@ impl Bar {
         Self(bar)
     }
 
-    fn show(&self, progress: Progress) {
-        let about = progress.arm.about();
+    fn show(&self, progress: &Progress) {
         self.0.set_length(u64::from(progress.of));
         self.0.set_position(u64::from(progress.done));
-        self.0.set_message(format!("{} {}", about.id, about.title));
+        self.0.set_message(progress.what.clone());
     }
 }
 

@@ -14,7 +14,7 @@ pub use overlap::{Evidence, proof};
 pub use send::{Ids, Keyed, TAG, fill};
 
 use self::rounds::Runner;
-use crate::arms::{Arm, Finding, Round, judge, judge_replay};
+use crate::arms::{Arm, Round, judge, judge_replay};
 use crate::observe::{Blind, Observers};
 use crate::plan::Plan;
 use crate::power;
@@ -26,14 +26,12 @@ use crate::stub::Stub;
 const FEW: u32 = 3;
 /// Rounds with the stub's first call held: they show a fault every time.
 const HELD: u32 = 4;
-/// Findings that are shown for one arm; more say the same.
-const SAID_MAX: usize = 4;
 
 /// How far a run is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Progress {
-    /// Of which arm.
-    pub arm: Arm,
+    /// Of which part.
+    pub what: String,
     /// Rounds that are over.
     pub done: u32,
     /// Rounds in all.
@@ -90,7 +88,8 @@ pub fn run(
         })?),
         None => None,
     };
-    let runner = Runner::new(plan, stub.as_ref(), Observers::new(plan, stub.as_ref()), origin, seed);
+    let observers = Observers::new(&plan.observers, &plan.bases, plan.concurrency.quiet, stub.as_ref());
+    let runner = Runner::new(plan, stub.as_ref(), observers, origin, seed);
     let mut gate = Gate {
         plan,
         runner,
@@ -125,8 +124,21 @@ pub fn run(
 }
 
 fn shown_path(plan: &Plan) -> String {
-    let shown = crate::plan::Values { key: "KEY".to_owned(), nonce: "NONCE".to_owned(), number: 0 };
+    let shown =
+        crate::plan::Values { key: "KEY".to_owned(), nonce: "NONCE".to_owned(), ..Default::default() };
     plan.request.path.fill(&shown)
+}
+
+fn part_of(arm: Arm) -> Part {
+    Part::new(arm.about().id, arm.about().title)
+}
+
+fn example(round: &Round, plan: &Plan) -> Counterexample {
+    Counterexample::of(round, &plan.shown())
+}
+
+fn named(arm: Arm) -> String {
+    format!("{} {}", arm.about().id, arm.about().title)
 }
 
 /// What a clean run leaves open.
@@ -209,15 +221,15 @@ impl<'a> Gate<'a> {
         let findings = judge(round, &self.plan.answers, &self.plan.key);
         let holds = findings.is_empty();
         self.parts.retain(|part| part.id != Arm::A0.about().id);
-        let mut part = Tally::new(Arm::A0);
-        part.add(round, findings, self.plan);
-        self.parts.push(part.close());
+        let mut part = part_of(Arm::A0);
+        part.add(round.number, findings, Some(&|| example(round, self.plan)));
+        self.parts.push(part);
         Ok(holds)
     }
 
     /// A1 in its shapes, and A2 after each.
     fn races(&mut self) -> Result<Option<String>, Blind> {
-        let (mut race, mut replay) = (Tally::new(Arm::A1), Tally::new(Arm::A2));
+        let (mut race, mut replay) = (part_of(Arm::A1), part_of(Arm::A2));
         let rounds = rounds_of(self.plan);
         let held = if holds(self.plan) { HELD } else { 0 };
         let of = 2 * rounds + held;
@@ -238,11 +250,11 @@ impl<'a> Gate<'a> {
             self.note(&round);
             let findings = judge(&round, &self.plan.answers, &self.plan.key);
             let replays = judge_replay(&round, &self.plan.answers);
-            race.add(&round, findings, self.plan);
-            replay.add(&round, replays, self.plan);
-            (self.watch)(Progress { arm: Arm::A1, done: number, of });
+            race.add(round.number, findings, Some(&|| example(&round, self.plan)));
+            replay.add(round.number, replays, Some(&|| example(&round, self.plan)));
+            (self.watch)(Progress { what: named(Arm::A1), done: number, of });
             // One round is a counter-example; a few more say how rare it is.
-            if race.part.failed_rounds >= FEW {
+            if race.failed_rounds >= FEW {
                 break;
             }
         }
@@ -257,10 +269,10 @@ impl<'a> Gate<'a> {
             race.unclear(why.clone(), change);
         }
         let late = self.runner.late_effects()?;
-        if race.part.failed_rounds == 0 {
+        if race.failed_rounds == 0 {
             late.into_iter().for_each(|what| race.fail(what));
         }
-        self.parts.extend([race.close(), replay.close()]);
+        self.parts.extend([race, replay]);
         Ok(Some(overlap.unwrap_or_else(|(why, _)| format!("not shown: {why}"))))
     }
 
@@ -280,8 +292,7 @@ impl<'a> Gate<'a> {
         match missing {
             None => self.arm(arm, FEW, make),
             Some(field) => {
-                let mut part = Tally::new(arm).close();
-                part.verdict = None;
+                let mut part = part_of(arm);
                 part.said = vec![format!("not run: the plan has no {field}")];
                 self.parts.push(part);
                 Ok(())
@@ -290,7 +301,7 @@ impl<'a> Gate<'a> {
     }
 
     fn arm(&mut self, arm: Arm, rounds: u32, make: Make<'a>) -> Result<(), Blind> {
-        let mut tally = Tally::new(arm);
+        let mut tally = part_of(arm);
         for number in 1..=rounds {
             if Instant::now() >= self.ends {
                 tally.unclear("the time was over".to_owned(), "allow more with --at-most");
@@ -298,94 +309,26 @@ impl<'a> Gate<'a> {
             }
             let round = make(&mut self.runner, number)?;
             let findings = judge(&round, &self.plan.answers, &self.plan.key);
-            tally.add(&round, findings, self.plan);
-            (self.watch)(Progress { arm, done: number, of: rounds });
-            if tally.part.failed_rounds > 0 {
+            tally.add(round.number, findings, Some(&|| example(&round, self.plan)));
+            (self.watch)(Progress { what: named(arm), done: number, of: rounds });
+            if tally.failed_rounds > 0 {
                 break;
             }
         }
-        self.parts.push(tally.close());
+        self.parts.push(tally);
         Ok(())
     }
 
     /// An observer that cannot read makes the whole run unclear.
     fn blind(&mut self, blind: Blind) {
-        let mut tally = Tally::new(Arm::A0);
+        let mut tally = part_of(Arm::A0);
         tally.unclear(
             format!("observer `{}` cannot count: {}", blind.observer, blind.what),
             "mend it and run again",
         );
         self.parts.retain(|part| part.id != Arm::A0.about().id);
-        self.parts.insert(0, tally.close());
+        self.parts.insert(0, tally);
     }
 }
 
 type Make<'a> = for<'r> fn(&'r mut Runner<'a>, u32) -> Result<Round, Blind>;
-
-/// What the rounds of one arm showed.
-struct Tally {
-    part: Part,
-    unclear: bool,
-}
-
-impl Tally {
-    fn new(arm: Arm) -> Self {
-        let about = arm.about();
-        let part = Part {
-            id: about.id.to_owned(),
-            title: about.title.to_owned(),
-            verdict: None,
-            rounds: 0,
-            failed_rounds: 0,
-            said: Vec::new(),
-            change: Vec::new(),
-            counterexample: None,
-        };
-        Self { part, unclear: false }
-    }
-
-    fn add(&mut self, round: &Round, findings: Vec<Finding>, plan: &Plan) {
-        self.part.rounds += 1;
-        let fails = findings.iter().any(|finding| matches!(finding, Finding::Fail(_)));
-        if fails {
-            self.part.failed_rounds += 1;
-            self.part.counterexample.get_or_insert_with(|| Counterexample::of(round, plan));
-        }
-        for finding in findings {
-            match finding {
-                // What the counter-example does not show would only confuse.
-                Finding::Fail(_) if self.part.failed_rounds > 1 => {}
-                Finding::Fail(what) | Finding::Note(what) => self.say(what),
-                Finding::Unclear { why, change } => self.unclear(why, &change),
-            }
-        }
-    }
-
-    fn say(&mut self, what: String) {
-        if self.part.said.len() < SAID_MAX && !self.part.said.contains(&what) {
-            self.part.said.push(what);
-        }
-    }
-
-    fn fail(&mut self, what: String) {
-        self.part.failed_rounds += 1;
-        self.say(what);
-    }
-
-    fn unclear(&mut self, why: String, change: &str) {
-        self.unclear = true;
-        self.say(why);
-        if !self.part.change.iter().any(|known| known == change) && self.part.change.len() < SAID_MAX {
-            self.part.change.push(change.to_owned());
-        }
-    }
-
-    fn close(mut self) -> Part {
-        self.part.verdict = Some(match (self.part.failed_rounds, self.unclear) {
-            (1.., _) => Verdict::Fail,
-            (_, true) => Verdict::Inconclusive,
-            _ => Verdict::Pass,
-        });
-        self.part
-    }
-}

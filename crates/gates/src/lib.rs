@@ -10,7 +10,7 @@
 //! - [`observe`]: what counts effects. [`stub`] plays the service that is called, and holds its first answer back.
 //! - [`told`], [`history`], [`arms`]: what answers mean, and what they must be. Pure.
 //! - [`power`]: how many rounds, and what a clean run leaves open. Pure.
-//! - [`concurrency`] runs the arms; [`report`] is what came of it, as JSON, JUnit or one HTML page.
+//! - [`concurrency`] runs the arms, [`verify`] repeats operations that are said to be idempotent without a key; [`report`] is what came of it, as JSON, JUnit or one HTML page.
 //!
 //! ```
 //! use retrysafe_gates::plan::Plan;
@@ -51,4 +51,5 @@ pub mod report;
 pub mod safety;
 pub mod stub;
 pub mod told;
+pub mod verify;
 pub mod wire;

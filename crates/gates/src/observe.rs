@@ -10,7 +10,7 @@ mod lines;
 use std::time::{Duration, Instant};
 
 use crate::arrive::{Lanes, Shot};
-use crate::plan::{Base, HeaderLine, Observer, Plan, Source, Values};
+use crate::plan::{Base, HeaderLine, Observer, Source, Values};
 use crate::stub::Stub;
 use crate::wire::{Answer, Filled};
 
@@ -41,7 +41,8 @@ pub struct Seen {
 /// The observers of a plan, at work.
 #[derive(Debug)]
 pub struct Observers<'a> {
-    plan: &'a Plan,
+    observers: &'a [Observer],
+    quiet: Duration,
     stub: Option<&'a Stub>,
     lanes: Lanes,
 }
@@ -51,16 +52,17 @@ pub struct Observers<'a> {
 pub struct Baseline(Vec<u64>);
 
 impl<'a> Observers<'a> {
-    /// For a plan whose stub, if it has one, is running.
+    /// Observers that look at these bases where they name a path, and wait for `quiet` at most. A stub, if there is one, is
+    /// running.
     #[must_use]
-    pub fn new(plan: &'a Plan, stub: Option<&'a Stub>) -> Self {
-        Self { plan, stub, lanes: Lanes::new(plan.bases.clone(), Instant::now(), ANSWER_LIMIT) }
+    pub fn new(observers: &'a [Observer], bases: &[Base], quiet: Duration, stub: Option<&'a Stub>) -> Self {
+        Self { observers, quiet, stub, lanes: Lanes::new(bases.to_vec(), Instant::now(), ANSWER_LIMIT) }
     }
 
     /// Whether every observer counts the effects of one operation by itself.
     #[must_use]
     pub fn all_count_one(&self) -> bool {
-        self.plan.observers.iter().all(|observer| observer.source.counts_one())
+        self.observers.iter().all(|observer| observer.source.counts_one())
     }
 
     /// What totals are now, to be subtracted later.
@@ -68,10 +70,10 @@ impl<'a> Observers<'a> {
     /// # Errors
     /// An observer cannot count.
     pub fn baseline(&mut self) -> Result<Baseline, Blind> {
-        let nobody = Values { key: String::new(), nonce: String::new(), number: 0 };
-        let plan = self.plan;
+        let nobody = Values::default();
+        let observers = self.observers;
         let mut counts = Vec::new();
-        for observer in &plan.observers {
+        for observer in observers {
             counts.push(if observer.source.counts_one() { 0 } else { self.count(observer, &nobody)? });
         }
         Ok(Baseline(counts))
@@ -82,9 +84,9 @@ impl<'a> Observers<'a> {
     /// # Errors
     /// An observer cannot count.
     pub fn read(&mut self, operations: &[Values], baseline: &Baseline) -> Result<Vec<Seen>, Blind> {
-        let plan = self.plan;
+        let observers = self.observers;
         let mut seen = Vec::new();
-        for (observer, before) in plan.observers.iter().zip(&baseline.0) {
+        for (observer, before) in observers.iter().zip(&baseline.0) {
             let name = observer.name.clone();
             if observer.source.counts_one() {
                 // By key, two accounts are one question; by nonce, two keys of one body are.
@@ -99,7 +101,7 @@ impl<'a> Observers<'a> {
                 }
                 seen.push(Seen { observer: name, total: each.iter().sum(), each: Some(each) });
             } else {
-                let nobody = Values { key: String::new(), nonce: String::new(), number: 0 };
+                let nobody = Values::default();
                 let now = self.count(observer, &nobody)?;
                 seen.push(Seen { observer: name, total: now.saturating_sub(*before), each: None });
             }
@@ -126,7 +128,7 @@ impl<'a> Observers<'a> {
             }
             std::thread::sleep(APART);
             let now = self.read(operations, baseline)?;
-            if now == last || start.elapsed() > self.plan.concurrency.quiet {
+            if now == last || start.elapsed() > self.quiet {
                 return Ok(now);
             }
             last = now;

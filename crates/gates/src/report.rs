@@ -3,10 +3,19 @@
 //! Values of headers that are credentials are not in it, and bodies of answers are not either: a report is shared.
 
 mod example;
+mod html;
+mod junit;
 
 use serde::Serialize;
 
+use crate::arms::Finding;
+
 pub use example::{Counterexample, Line};
+pub use html::html;
+pub use junit::junit;
+
+/// Findings that are shown for one part; more say the same.
+const SAID_MAX: usize = 4;
 
 /// How a gate ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -63,6 +72,66 @@ pub struct Part {
     pub counterexample: Option<Counterexample>,
 }
 
+impl Part {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new(id: &str, title: &str) -> Self {
+        Self {
+            id: id.to_owned(),
+            title: title.to_owned(),
+            verdict: None,
+            rounds: 0,
+            failed_rounds: 0,
+            said: Vec::new(),
+            change: Vec::new(),
+            counterexample: None,
+        }
+    }
+
+    /// Adds a round, with how to show it.
+    pub fn add(&mut self, number: u32, findings: Vec<Finding>, example: Option<&dyn Fn() -> Counterexample>) {
+        self.rounds = self.rounds.max(number);
+        self.verdict = self.verdict.max(Some(Verdict::Pass));
+        if findings.iter().any(|finding| matches!(finding, Finding::Fail(_))) {
+            self.failed_rounds += 1;
+            self.verdict = Some(Verdict::Fail);
+            if let (None, Some(example)) = (&self.counterexample, example) {
+                self.counterexample = Some(example());
+            }
+        }
+        for finding in findings {
+            match finding {
+                // What the counter-example does not show would only confuse.
+                Finding::Fail(_) if self.failed_rounds > 1 => {}
+                Finding::Fail(what) | Finding::Note(what) => self.say(what),
+                Finding::Unclear { why, change } => self.unclear(why, &change),
+            }
+        }
+    }
+
+    /// Something that no round shows by itself.
+    pub fn fail(&mut self, what: String) {
+        self.failed_rounds += 1;
+        self.verdict = Some(Verdict::Fail);
+        self.say(what);
+    }
+
+    /// Something that keeps this part from being judged.
+    pub fn unclear(&mut self, why: String, change: &str) {
+        self.verdict = self.verdict.max(Some(Verdict::Inconclusive));
+        self.say(why);
+        if !self.change.iter().any(|known| known == change) && self.change.len() < SAID_MAX {
+            self.change.push(change.to_owned());
+        }
+    }
+
+    fn say(&mut self, what: String) {
+        if self.said.len() < SAID_MAX && !self.said.contains(&what) {
+            self.said.push(what);
+        }
+    }
+}
+
 /// What a gate found.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
@@ -106,16 +175,7 @@ mod tests {
 
     #[test]
     fn the_worst_part_is_the_verdict_and_a_run_of_nothing_is_no_pass() {
-        let part = |verdict| Part {
-            id: String::new(),
-            title: String::new(),
-            verdict,
-            rounds: 1,
-            failed_rounds: 0,
-            said: vec![],
-            change: vec![],
-            counterexample: None,
-        };
+        let part = |verdict| Part { verdict, ..Part::new("A1", "a title") };
         let worst = |verdicts: &[Option<Verdict>]| {
             Report::worst(&verdicts.iter().map(|verdict| part(*verdict)).collect::<Vec<_>>())
         };
@@ -124,5 +184,57 @@ mod tests {
         assert_eq!(worst(&[Some(Verdict::Fail), Some(Verdict::Inconclusive)]), Verdict::Fail);
         assert_eq!(worst(&[None]), Verdict::Inconclusive);
         assert_eq!([Verdict::Pass, Verdict::Fail, Verdict::Inconclusive].map(Verdict::exit_code), [0, 1, 2]);
+    }
+
+    fn reports() -> Vec<Report> {
+        let mut failed = Part::new("A1", "one <key>");
+        let example = || Counterexample {
+            round: 3,
+            shape: "at once".to_owned(),
+            effects: vec![("table".to_owned(), 2)],
+            timeline: vec![Line {
+                step: "race".to_owned(),
+                request: "A".to_owned(),
+                base: "127.0.0.1:1".to_owned(),
+                sent_ms: 0.0,
+                complete_ms: 0.5,
+                done_ms: 4.0,
+                told: "success".to_owned(),
+                status: Some(201),
+            }],
+            curl: vec!["curl 'a&b'".to_owned()],
+        };
+        failed.add(3, vec![Finding::Fail("2 effects".to_owned())], Some(&example));
+        let mut unclear = Part::new("A2", "another");
+        unclear.unclear("too fast".to_owned(), "hold it");
+        let parts = vec![failed, unclear, Part::new("A4", "not run")];
+        vec![Report {
+            gate: "concurrency".to_owned(),
+            target: "POST /o".to_owned(),
+            verdict: Report::worst(&parts),
+            parts,
+            overlap: None,
+            power: None,
+            seed: 1,
+            requests: 2,
+            seconds: 0.5,
+        }]
+    }
+
+    #[test]
+    fn a_page_stands_alone_and_escapes_what_it_shows() {
+        let page = html(&reports()).expect("the template fits");
+        assert!(page.contains("<rect class=\"success\"") && page.contains("one &lt;key&gt;"), "{page}");
+        assert!(page.contains("2 effects") && page.contains("hold it") && page.contains("not run"));
+        for outside in ["http://", "https://", "src=", "<script", "@import"] {
+            assert!(!page.contains(outside), "{outside} would need something else");
+        }
+    }
+
+    #[test]
+    fn junit_counts_failures_errors_and_what_was_not_run() {
+        let text = junit(&reports());
+        assert!(text.contains("tests=\"3\" failures=\"1\" errors=\"1\" skipped=\"1\""), "{text}");
+        assert!(text.contains("name=\"A1 one &lt;key&gt;\"") && text.contains("curl 'a&amp;b'"), "{text}");
     }
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::plan::{Base, Plan};
+use crate::plan::Base;
 
 /// What a run sends at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -39,8 +39,8 @@ pub fn is_loopback(base: &Base) -> bool {
 ///
 /// # Errors
 /// A base is not on this machine, and the user has not said that it is theirs and how many effects they accept.
-pub fn permit(plan: &Plan, estimate: Estimate, allowance: &Allowance) -> Result<(), Refused> {
-    let Some(elsewhere) = plan.bases.iter().find(|base| !is_loopback(base)) else { return Ok(()) };
+pub fn permit(bases: &[Base], estimate: Estimate, allowance: &Allowance) -> Result<(), Refused> {
+    let Some(elsewhere) = bases.iter().find(|base| !is_loopback(base)) else { return Ok(()) };
     let worst = estimate.effects_at_worst;
     match allowance.owned {
         None => Err(Refused(format!(
@@ -61,11 +61,11 @@ mod tests {
 
     const ESTIMATE: Estimate = Estimate { requests: 900, effects: 50, effects_at_worst: 700 };
 
-    fn plan(base: &str) -> Plan {
+    fn bases(base: &str) -> Vec<Base> {
         let text = format!(
             "base = \"{base}\"\n[request]\npath = \"/o\"\nbody = \"{{{{nonce}}}}\"\n[[observe]]\nkind = \"log\"\nfile = \"f\"\n"
         );
-        Plan::parse(&text, "gates.toml").expect("a plan")
+        crate::plan::Plan::parse(&text, "gates.toml").expect("a plan").bases
     }
 
     fn owned(owned: Option<u64>) -> Allowance {
@@ -75,13 +75,13 @@ mod tests {
     #[test]
     fn this_machine_needs_no_permission_and_any_other_does() {
         for base in ["http://127.0.0.1:1", "http://127.8.9.1", "http://[::1]:80", "http://localhost:8080"] {
-            assert_eq!(permit(&plan(base), ESTIMATE, &owned(None)), Ok(()), "{base}");
+            assert_eq!(permit(&bases(base), ESTIMATE, &owned(None)), Ok(()), "{base}");
         }
         for base in ["http://10.0.0.1", "http://localhost.example.com", "http://api.example.com"] {
-            let refused = permit(&plan(base), ESTIMATE, &owned(None)).expect_err("not ours");
+            let refused = permit(&bases(base), ESTIMATE, &owned(None)).expect_err("not ours");
             assert!(refused.0.contains("700"), "{}", refused.0);
-            assert!(permit(&plan(base), ESTIMATE, &owned(Some(699))).is_err());
-            assert_eq!(permit(&plan(base), ESTIMATE, &owned(Some(700))), Ok(()));
+            assert!(permit(&bases(base), ESTIMATE, &owned(Some(699))).is_err());
+            assert_eq!(permit(&bases(base), ESTIMATE, &owned(Some(700))), Ok(()));
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use retrysafe_gates::plan::{FIELDS, Plan};
+use retrysafe_gates::plan::{FIELDS, Plan, VerifyPlan};
 
 const PAGE: &str = include_str!("../../../docs/reference/gates.md");
 const GUIDE: &str = include_str!("../../../docs/guides/gates.md");
@@ -32,7 +32,11 @@ fn every_plan_of_the_guide_is_one() {
     let (whole, parts) = blocks.split_first().expect("the guide has plans");
     Plan::parse(whole, "the guide").expect("the first is whole");
     for part in parts {
-        Plan::parse(&format!("{whole}\n{part}"), "the guide").expect("the others add to it");
+        let text = format!("{whole}\n{part}");
+        Plan::parse(&text, "the guide").expect("the others add to it");
+        if part.contains("[[claim]]") {
+            VerifyPlan::parse_with(&text, "the guide", &|_| None).expect("claims too");
+        }
     }
 }
 

@@ -7,10 +7,12 @@
 //! They make orders: `POST /orders {"amount", "note"}` and `POST /refunds`, with `Idempotency-Key` and an account in
 //! `Authorization`. `GET /orders?note=` lists effects, around all keys. A body with `"decline": true` fails after its
 //! effect. With a provider, the effect is a call to it.
+//! Beside them stand operations that are said to be idempotent by their methods, for the verify gate: `/notes` are.
 
 #![forbid(unsafe_code)]
 
 mod behaviour;
+mod claims;
 mod natural;
 mod running;
 mod service;

@@ -85,6 +85,7 @@ pub(crate) fn router(
         .route("/orders", post(create).get(list))
         .route("/refunds", post(create))
         .route("/health", get(|| async { "ok" }))
+        .merge(crate::claims::router())
         .with_state(Arc::new(service)))
 }
 

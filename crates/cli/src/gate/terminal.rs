@@ -2,7 +2,7 @@
 
 use anstyle::{AnsiColor, Style};
 use retrysafe_gates::arms::Arm;
-use retrysafe_gates::plan::Plan;
+use retrysafe_gates::plan::{Plan, Values, VerifyPlan};
 use retrysafe_gates::report::{Counterexample, Line, Part, Report, Verdict};
 use retrysafe_gates::safety::Estimate;
 
@@ -147,4 +147,27 @@ pub(super) fn dry_run(plan: &Plan, estimate: Estimate) {
         };
         anstream::println!("observer `{}` counts {counts}", observer.name);
     }
+}
+
+/// Prints what the verify gate would send.
+pub(super) fn dry_verify(plan: &VerifyPlan, estimate: Estimate) {
+    let bases: Vec<&str> = plan.bases.iter().map(|base| base.authority.as_str()).collect();
+    anstream::println!(
+        "nothing is sent. A run would send to {}, each several times and twice at once:\n",
+        bases.join(", ")
+    );
+    let shown = Values { id: "{id}".to_owned(), nonce: "{nonce}".to_owned(), ..Values::default() };
+    for claim in &plan.claims {
+        anstream::println!(
+            "{} {}, read by GET {}",
+            claim.operation.method,
+            claim.operation.path.fill(&shown),
+            claim.read.fill(&shown)
+        );
+    }
+    anstream::println!(
+        "\nat most {} requests, {} of them writes",
+        estimate.requests,
+        estimate.effects_at_worst
+    );
 }

@@ -37,7 +37,7 @@ impl Ids {
         let nonce = format!("gate-{:06x}-{:06}", self.seed & 0xff_ffff, self.next);
         // Fits what most schemas call an amount.
         let number = 1_000_000 + (self.seed % 1_000) * 1_000_000 + self.next;
-        Values { key, nonce, number }
+        Values { key, id: nonce.clone(), nonce, number }
     }
 
     /// How many were made.
@@ -121,7 +121,7 @@ mod tests {
             "gates.toml",
         )
         .expect("a plan");
-        let values = Values { key: "k".into(), nonce: "n".into(), number: 1 };
+        let values = Values { key: "k".into(), nonce: "n".into(), number: 1, id: "i".into() };
         let filled = fill(&plan.request, &plan, &values, Keyed::Yes, plan.second_account.as_deref(), "t");
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!(

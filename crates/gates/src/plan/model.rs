@@ -247,3 +247,74 @@ pub struct Plan {
     /// How much to send.
     pub concurrency: Concurrency,
 }
+
+/// What a report may show of a plan.
+#[derive(Clone, Debug)]
+pub struct Shown<'a> {
+    /// Where requests went.
+    pub bases: &'a [Base],
+    secret_headers: Vec<String>,
+}
+
+impl<'a> Shown<'a> {
+    /// Of these bases; credentials of these header lines are not shown.
+    pub fn new(bases: &'a [Base], lines: impl Iterator<Item = &'a HeaderLine>) -> Self {
+        let secret = lines.filter(|line| line.is_secret()).map(|line| line.name.to_ascii_lowercase());
+        Self { bases, secret_headers: secret.collect() }
+    }
+
+    /// Whether the value of a header is a credential.
+    #[must_use]
+    pub fn is_secret(&self, name: &str) -> bool {
+        self.secret_headers.iter().any(|secret| secret.eq_ignore_ascii_case(name))
+    }
+}
+
+impl Plan {
+    /// What a report may show.
+    #[must_use]
+    pub fn shown(&self) -> Shown<'_> {
+        let operations = [Some(&self.request), self.other_operation.as_ref(), self.failing.as_ref()];
+        let lines = operations.into_iter().flatten().flat_map(|operation| &operation.headers);
+        Shown::new(&self.bases, lines.chain(self.second_account.iter().flatten()))
+    }
+}
+
+/// An operation that is said to be idempotent without a key.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claim {
+    /// The operation.
+    pub operation: Operation,
+    /// What is read to see its state: a GET.
+    pub read: Template,
+    /// A newer write of the same thing, for a late retry of the older one.
+    pub newer_body: Option<Template>,
+    /// Members of the state that may differ, by name.
+    pub volatile: Vec<String>,
+    /// What makes the thing first.
+    pub setup: Option<Setup>,
+}
+
+/// What makes a thing, and where its answer says what it is called.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setup {
+    /// The operation.
+    pub operation: Operation,
+    /// A JSON pointer into its answer; none: the thing is called by the nonce.
+    pub id: Option<String>,
+}
+
+/// What the verify gate needs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VerifyPlan {
+    /// One, or several instances of the same API.
+    pub bases: Vec<Base>,
+    /// At least one.
+    pub claims: Vec<Claim>,
+    /// Beside the state itself: mails, audit rows, webhooks.
+    pub observers: Vec<Observer>,
+    /// How long observers are read until they say the same twice.
+    pub quiet: Duration,
+    /// How long one answer may take.
+    pub timeout: Duration,
+}

@@ -11,8 +11,8 @@ use serde_json_path::JsonPath;
 use toml::de::DeTable;
 
 use super::{
-    Answers, Base, Concurrency, HeaderLine, KeyPlace, Observer, Operation, Plan, Sign, Source, StubPlan,
-    Template, Values,
+    Answers, Base, Claim, Concurrency, HeaderLine, KeyPlace, Observer, Operation, Plan, Setup, Sign, Source,
+    StubPlan, Template, Values, VerifyPlan,
 };
 
 /// Every table and its fields; the reference page has a row for each.
@@ -31,6 +31,8 @@ pub const FIELDS: &[(&str, &[&str])] = &[
     ("[[observe]]: command", COMMAND),
     ("stub", STUB),
     ("concurrency", CONCURRENCY),
+    ("[[claim]]", CLAIM),
+    ("claim.setup", SETUP),
 ];
 
 const ROOT: &[&str] = &[
@@ -44,6 +46,7 @@ const ROOT: &[&str] = &[
     "observe",
     "stub",
     "concurrency",
+    "claim",
 ];
 const OPERATION: &[&str] = &["method", "path", "headers", "body"];
 const KEY: &[&str] = &["header", "quoted", "required"];
@@ -67,6 +70,9 @@ const COMMAND: &[&str] = &["kind", "name", "command"];
 const STUB: &[&str] = &["listen", "status", "body", "key_header", "hold", "hold_at_most"];
 const CONCURRENCY: &[&str] =
     &["requests", "rounds", "detect", "miss", "settle", "spread", "quiet", "timeout"];
+
+const CLAIM: &[&str] = &["method", "path", "headers", "body", "read", "newer_body", "volatile", "setup"];
+const SETUP: &[&str] = &["method", "path", "headers", "body", "id"];
 
 const KINDS: &[(&str, &[&str])] = &[
     ("list", LIST),
@@ -130,17 +136,32 @@ impl Plan {
     /// # Errors
     /// As [`Plan::parse`].
     pub fn parse_with(text: &str, file: &str, env: Env<'_>) -> Result<Plan, Faults> {
-        let sink = Sink::new(text, GATES);
-        let (table, errors) = DeTable::parse_recoverable(text);
-        for error in &errors {
-            let help = "mend the TOML syntax first; the rest of the file is read as well as it can be";
-            sink.note(error.span().unwrap_or(0..0), "", format!("not TOML: {}", error.message()), help);
-        }
-        let plan = plan(&Section::root(&table, ROOT, &sink), env);
-        match plan {
-            Some(plan) if sink.is_clean() => Ok(plan),
-            _ => Err(sink.into_faults(file)),
-        }
+        walk(text, file, |root| plan(root, env))
+    }
+}
+
+impl VerifyPlan {
+    /// Reads what the verify gate needs of a file; see [`Plan::parse_with`].
+    ///
+    /// # Errors
+    /// As [`Plan::parse`].
+    pub fn parse_with(text: &str, file: &str, env: Env<'_>) -> Result<VerifyPlan, Faults> {
+        walk(text, file, |root| verify_plan(root, env))
+    }
+}
+
+/// Reads a file with its faults.
+fn walk<T>(text: &str, file: &str, read: impl FnOnce(&Section<'_>) -> Option<T>) -> Result<T, Faults> {
+    let sink = Sink::new(text, GATES);
+    let (table, errors) = DeTable::parse_recoverable(text);
+    for error in &errors {
+        let help = "mend the TOML syntax first; the rest of the file is read as well as it can be";
+        sink.note(error.span().unwrap_or(0..0), "", format!("not TOML: {}", error.message()), help);
+    }
+    let plan = read(&Section::root(&table, ROOT, &sink));
+    match plan {
+        Some(plan) if sink.is_clean() => Ok(plan),
+        _ => Err(sink.into_faults(file)),
     }
 }
 
@@ -195,6 +216,40 @@ fn plan(root: &Section<'_>, env: Env<'_>) -> Option<Plan> {
         stub,
         concurrency,
     })
+}
+
+fn verify_plan(root: &Section<'_>, env: Env<'_>) -> Option<VerifyPlan> {
+    let bases = bases(root);
+    let why = "the gate verifies operations that are said to be idempotent";
+    let claims = root.require("claim", why, "write [[claim]] with method, path, body and read");
+    let claims: Vec<Claim> =
+        claims.map(|item| item.list().iter().filter_map(|one| claim(one, env)).collect()).unwrap_or_default();
+    let stub = root.get("stub").is_some();
+    let observers = match root.get("observe") {
+        Some(_) => observers(root, stub, env),
+        None => Vec::new(),
+    };
+    let Concurrency { quiet, timeout, .. } = concurrency(root);
+    Some(VerifyPlan { bases, claims, observers, quiet, timeout })
+}
+
+fn claim(item: &Item<'_>, env: Env<'_>) -> Option<Claim> {
+    let section = item.section(CLAIM)?;
+    let operation = operation_of(&section, env);
+    let read = section
+        .require("read", "the state is read before and after", "write read = \"/orders/{{id}}\"")
+        .and_then(|item| item.text(|text| path(text, env)));
+    let newer_body = section.text("newer_body", template(env));
+    let volatile = section.list("volatile", said, Vec::new());
+    let setup = section.get("setup").and_then(|item| {
+        let section = item.section(SETUP)?;
+        let id = section.text("id", |text| match text.starts_with('/') {
+            true => Ok(text.to_owned()),
+            false => Err((format!("{text:?} is not a JSON pointer"), format!("write \"/{text}\""))),
+        });
+        Some(Setup { operation: operation_of(&section, env)?, id })
+    });
+    Some(Claim { operation: operation?, read: read?, newer_body, volatile, setup })
 }
 
 fn bases(root: &Section<'_>) -> Vec<Base> {
@@ -255,7 +310,10 @@ fn template(env: Env<'_>) -> impl Fn(&str) -> Result<Template, Wrong> + '_ {
 }
 
 fn operation(item: &Item<'_>, env: Env<'_>) -> Option<Operation> {
-    let section = item.section(OPERATION)?;
+    operation_of(&item.section(OPERATION)?, env)
+}
+
+fn operation_of(section: &Section<'_>, env: Env<'_>) -> Option<Operation> {
     let method = section.text("method", |text| match text {
         "POST" | "PUT" | "PATCH" | "DELETE" => Ok(text.to_owned()),
         _ => Err((
@@ -266,7 +324,7 @@ fn operation(item: &Item<'_>, env: Env<'_>) -> Option<Operation> {
     let path = section
         .require("path", "an operation has a path", "write path = \"/orders\"")
         .and_then(|item| item.text(|text| path(text, env)));
-    let headers = headers(&section, env);
+    let headers = headers(section, env);
     let body = section.text("body", template(env));
     Some(Operation { method: method.unwrap_or_else(|| "POST".to_owned()), path: path?, headers, body })
 }
@@ -454,7 +512,7 @@ fn nonce(env: Env<'_>) -> Option<Template> {
 
 fn jsonpath(text: &str, env: Env<'_>) -> Result<Template, Wrong> {
     let read = template(env)(text)?;
-    let sample = Values { key: "key".to_owned(), nonce: "gate-1".to_owned(), number: 1 };
+    let sample = Values { key: "key".to_owned(), nonce: "gate-1".to_owned(), number: 1, id: "1".to_owned() };
     match JsonPath::parse(&read.fill(&sample)) {
         Ok(_) => Ok(read),
         Err(error) => Err((

@@ -1,7 +1,7 @@
 //! Texts with places for what differs from one request to the next.
 
 /// What fills the places of one request.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Values {
     /// The key.
     pub key: String,
@@ -9,6 +9,8 @@ pub struct Values {
     pub nonce: String,
     /// As [`Values::nonce`], for fields that are numbers.
     pub number: u64,
+    /// What the API calls the thing that was made first; the nonce where nothing was.
+    pub id: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +19,7 @@ enum Part {
     Key,
     Nonce,
     Number,
+    Id,
 }
 
 /// A text with `{{nonce}}`, `{{number}}` or `{{key}}` in it.
@@ -42,9 +45,10 @@ impl Template {
                 "key" => Part::Key,
                 "nonce" => Part::Nonce,
                 "number" => Part::Number,
+                "id" => Part::Id,
                 other => {
                     let variable = other.strip_prefix("env.").ok_or_else(|| {
-                        format!("`{{{{{other}}}}}` means nothing; there are {{{{nonce}}}}, {{{{number}}}}, {{{{key}}}} and {{{{env.NAME}}}}")
+                        format!("`{{{{{other}}}}}` means nothing; there are {{{{nonce}}}}, {{{{number}}}}, {{{{key}}}}, {{{{id}}}} and {{{{env.NAME}}}}")
                     })?;
                     secret = true;
                     Part::Text(
@@ -69,6 +73,7 @@ impl Template {
                 Part::Key => text += &values.key,
                 Part::Nonce => text += &values.nonce,
                 Part::Number => text += &values.number.to_string(),
+                Part::Id => text += &values.id,
             }
         }
         text
@@ -77,7 +82,7 @@ impl Template {
     /// Whether two operations get different texts.
     #[must_use]
     pub fn tells_operations_apart(&self) -> bool {
-        self.parts.iter().any(|part| matches!(part, Part::Nonce | Part::Number))
+        self.parts.iter().any(|part| matches!(part, Part::Nonce | Part::Number | Part::Id))
     }
 
     /// Whether it has places at all.
@@ -109,7 +114,7 @@ mod tests {
 
     #[test]
     fn places_are_filled() {
-        let values = Values { key: "k".into(), nonce: "n-1".into(), number: 7 };
+        let values = Values { key: "k".into(), nonce: "n-1".into(), number: 7, id: "i".into() };
         let template = read(r#"{"a":"{{nonce}}","b":{{ number }},"c":"{{key}}","d":{}}"#).expect("valid");
         assert_eq!(template.fill(&values), r#"{"a":"n-1","b":7,"c":"k","d":{}}"#);
         assert!(template.tells_operations_apart() && template.carries_key() && !template.is_secret());

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::arms::{Exchange, Round, Step};
-use crate::plan::{Base, Plan};
+use crate::plan::{Base, Shown};
 use crate::wire::Filled;
 
 /// More lines say nothing more.
@@ -48,14 +48,14 @@ pub struct Line {
 impl Counterexample {
     /// From the round itself.
     #[must_use]
-    pub fn of(round: &Round, plan: &Plan) -> Self {
+    pub fn of(round: &Round, shown: &Shown<'_>) -> Self {
         // From the moment at which the first request was complete: how long the bytes before lay there says nothing.
         let start = round.exchanges.iter().map(|it| it.timed.last_sent).min().unwrap_or_default();
         let ms = |at: std::time::Duration| at.saturating_sub(start).as_secs_f64() * 1_000.0;
         let line = |exchange: &Exchange| Line {
             step: exchange.step.word().to_owned(),
             request: letter(exchange.variant),
-            base: plan.bases.get(exchange.base).map(|base| base.authority.clone()).unwrap_or_default(),
+            base: shown.bases.get(exchange.base).map(|base| base.authority.clone()).unwrap_or_default(),
             sent_ms: ms(exchange.timed.first_sent),
             complete_ms: ms(exchange.timed.last_sent),
             done_ms: ms(exchange.timed.done),
@@ -69,7 +69,7 @@ impl Counterexample {
             shape: round.shape.word().to_owned(),
             effects: round.seen.iter().map(|seen| (seen.observer.clone(), seen.total)).collect(),
             timeline,
-            curl: commands(round, plan),
+            curl: commands(round, shown),
         }
     }
 }
@@ -80,11 +80,11 @@ fn letter(variant: usize) -> String {
 }
 
 /// Commands that do the same by hand: what was together, in the background; then the rest.
-fn commands(round: &Round, plan: &Plan) -> Vec<String> {
+fn commands(round: &Round, shown: &Shown<'_>) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let together: Vec<&Exchange> = round.exchanges.iter().filter(|it| it.step == Step::Race).collect();
     for exchange in round.exchanges.iter().filter(|it| it.step == Step::First) {
-        lines.push(command(&exchange.request, base(exchange, plan), plan));
+        lines.push(command(&exchange.request, base(exchange, shown), shown));
     }
     let mut known: Vec<(&Filled, usize)> = Vec::new();
     for exchange in &together {
@@ -94,24 +94,25 @@ fn commands(round: &Round, plan: &Plan) -> Vec<String> {
     }
     for (request, at) in known.iter().take(CURLS_MAX) {
         let count = together.iter().filter(|it| it.request == **request && it.base == *at).count();
-        let to = plan.bases.get(*at);
-        lines.push(format!("for n in $(seq {count}); do {} & done", command(request, to, plan)));
+        let to = shown.bases.get(*at);
+        lines.push(format!("for n in $(seq {count}); do {} & done", command(request, to, shown)));
     }
     if !together.is_empty() {
         lines.push("wait".to_owned());
     }
     let after = round.exchanges.iter().filter(|it| it.step == Step::After);
-    lines
-        .extend(after.take(CURLS_MAX).map(|exchange| command(&exchange.request, base(exchange, plan), plan)));
+    lines.extend(
+        after.take(CURLS_MAX).map(|exchange| command(&exchange.request, base(exchange, shown), shown)),
+    );
     lines
 }
 
-fn base<'a>(exchange: &Exchange, plan: &'a Plan) -> Option<&'a Base> {
-    plan.bases.get(exchange.base)
+fn base<'a>(exchange: &Exchange, shown: &Shown<'a>) -> Option<&'a Base> {
+    shown.bases.get(exchange.base)
 }
 
 /// One curl command. Credentials stand in it as variables, to be set by whoever runs it.
-fn command(request: &Filled, base: Option<&Base>, plan: &Plan) -> String {
+fn command(request: &Filled, base: Option<&Base>, shown: &Shown<'_>) -> String {
     let (authority, prefix) = base.map_or(("", ""), |base| (base.authority.as_str(), base.prefix.as_str()));
     let mut line = format!(
         "curl -si -X {} {}",
@@ -119,7 +120,7 @@ fn command(request: &Filled, base: Option<&Base>, plan: &Plan) -> String {
         quoted(&format!("http://{authority}{prefix}{}", request.path))
     );
     for (name, value) in &request.headers {
-        line += &if is_secret(name, plan) {
+        line += &if shown.is_secret(name) {
             let variable: String = name
                 .to_ascii_uppercase()
                 .chars()
@@ -139,14 +140,6 @@ fn command(request: &Filled, base: Option<&Base>, plan: &Plan) -> String {
     line
 }
 
-/// Whether a header of this plan holds a credential. A name that the plan does not have is one of ours.
-fn is_secret(name: &str, plan: &Plan) -> bool {
-    let operations = [Some(&plan.request), plan.other_operation.as_ref(), plan.failing.as_ref()];
-    let lines = operations.into_iter().flatten().flat_map(|operation| &operation.headers);
-    let mut all = lines.chain(plan.second_account.iter().flatten());
-    all.any(|line| line.name.eq_ignore_ascii_case(name) && line.is_secret())
-}
-
 /// For a POSIX shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
@@ -155,6 +148,7 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Plan;
 
     #[test]
     fn a_command_can_be_pasted_and_holds_no_credential() {
@@ -169,7 +163,7 @@ mod tests {
             headers: vec![("Authorization".into(), "Bearer s3cret".into()), ("Accept".into(), "a/b".into())],
             body: Some("it's".into()),
         };
-        let line = command(&request, plan.bases.first(), &plan);
+        let line = command(&request, plan.bases.first(), &plan.shown());
         assert_eq!(
             line,
             "curl -si -X POST 'http://127.0.0.1:8080/api/o' -H \"Authorization: $AUTHORIZATION\" -H 'Accept: a/b' \
