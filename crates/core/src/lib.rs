@@ -17,6 +17,7 @@ pub mod orphans;
 pub mod outcome;
 pub mod pointer;
 pub mod policy;
+pub mod profile;
 pub mod record;
 pub mod recovery;
 pub mod retry;

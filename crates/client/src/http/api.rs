@@ -222,7 +222,7 @@ impl fmt::Debug for Api {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match &self.0.knowledge {
             Knowledge::Nothing(_) => "nothing known",
-            Knowledge::Profile(profile) => profile.name,
+            Knowledge::Profile(profile) => profile.name.as_str(),
             Knowledge::Contract(contract) => contract.api.as_str(),
         };
         f.debug_tuple("Api").field(&what).finish()

@@ -69,6 +69,15 @@ enum Place<'a> {
     Body(&'a str),
 }
 
+impl<'a> Place<'a> {
+    fn of(carrier: &'a Carrier) -> Self {
+        match carrier {
+            Carrier::Header(name) => Place::Header(name),
+            Carrier::BodyField(pointer) => Place::Body(pointer),
+        }
+    }
+}
+
 impl Prepared {
     pub(crate) fn new(api: &Api, asked: Asked) -> Result<Self, Refused> {
         let inner = api.inner();
@@ -237,9 +246,9 @@ fn known<'a>(inner: &'a Inner, method: &Method, path: &str) -> Known<'a> {
     let mut known = match &inner.knowledge {
         Knowledge::Nothing(policy) => Known::keyless(*policy, Idempotence::of(method.as_str(), false)),
         Knowledge::Profile(profile) => {
-            let honoured = profile.methods.contains(&method.as_str());
-            let keys =
-                Keys { place: Place::Header(profile.header), rules: profile.rules, replay: profile.replay };
+            let honoured = profile.methods.iter().any(|honoured| honoured == method.as_str());
+            let place = Place::of(&profile.carrier);
+            let keys = Keys { place, rules: profile.rules, replay: profile.replay };
             Known {
                 keys: honoured.then_some(keys),
                 ..Known::keyless(profile.policy, Idempotence::of(method.as_str(), honoured))
@@ -251,10 +260,7 @@ fn known<'a>(inner: &'a Inner, method: &Method, path: &str) -> Known<'a> {
             match contract.find(method.as_str(), path) {
                 Lookup::Endpoint(endpoint, _) => {
                     let policy = RetryPolicy::for_endpoint(contract, endpoint, inner.place);
-                    let place = match &endpoint.carrier {
-                        Carrier::Header(name) => Place::Header(name),
-                        Carrier::BodyField(pointer) => Place::Body(pointer),
-                    };
+                    let place = Place::of(&endpoint.carrier);
                     let keys = Keys { place, rules: endpoint.key_rules, replay: endpoint.windows.replay };
                     // Documented as unsafe to retry, whatever its method says.
                     let honoured = !matches!(endpoint.key, KeyUse::Unsafe { .. });

@@ -178,10 +178,10 @@ async fn a_stored_failure_is_not_worth_the_same_key() {
         let api = Api::profile(profile);
         Client::builder(api, &server.url()).transport(transport()).build().unwrap()
     };
-    let done = post(&stripe(Profile::stripe_v1())).await.unwrap();
+    let done = post(&stripe(Profile::named("stripe-v1").unwrap())).await.unwrap();
     assert_eq!((done.status().as_u16(), server.requests().len()), (500, 1));
     // Version 2 runs failed work to its end.
-    let done = post(&stripe(Profile::stripe_v2())).await.unwrap();
+    let done = post(&stripe(Profile::named("stripe-v2").unwrap())).await.unwrap();
     assert_eq!((done.status().as_u16(), done.attempts()), (201, 2));
 }
 

@@ -26,10 +26,11 @@ pub(super) const POLICY: [&str; 19] = [
     "replay_marker",
 ];
 
-const ROOT_ONLY: [&str; 12] = [
+const ROOT_ONLY: [&str; 13] = [
     "api",
     "version",
     "namespace",
+    "profile",
     "longest_retry_chain",
     "unlisted",
     "claim",
@@ -43,7 +44,7 @@ const ROOT_ONLY: [&str; 12] = [
 
 const ENDPOINT_ONLY: [&str; 5] = ["method", "path", "key", "unsafe_reason", "ends_resource"];
 
-pub(super) const ROOT: [&str; 31] = join(&ROOT_ONLY, &POLICY);
+pub(super) const ROOT: [&str; 32] = join(&ROOT_ONLY, &POLICY);
 pub(super) const ENDPOINT: [&str; 24] = join(&ENDPOINT_ONLY, &POLICY);
 pub(super) const CARRIER: &[&str] = &["header", "body_field", "syntax", "length_max"];
 pub(super) const SCOPE_JWT: &[&str] = &[

@@ -25,6 +25,8 @@ pub struct Contract {
     pub namespace: Namespace,
     /// The longest chain of retries any caller makes (SPEC 0, question 6); no replay window is below it.
     pub longest_retry_chain: Duration,
+    /// The vendor profile that it stands on.
+    pub profile: Option<&'static str>,
     /// What happens to state-changing requests that no endpoint lists.
     pub unlisted: Unlisted,
     /// How the store is asked to arbitrate claims (SPEC 4.2).

@@ -25,14 +25,20 @@ enum Envelope {
     Stripe,
 }
 
-pub(super) fn answers(root: &Section<'_>) -> Answers {
-    let mut answers = Answers {
+/// The answers, as the file and the profile beneath it shape them.
+pub(super) fn answers(root: &Section<'_>, beneath: Option<&Section<'_>>) -> Answers {
+    let plain = Answers {
         type_base: TYPE_BASE.to_owned(),
         content_type: PROBLEM_JSON.to_owned(),
         template: None,
         statuses: Vec::new(),
         headers: Vec::new(),
     };
+    let vendors = beneath.map_or(plain.clone(), |vendor| answers_on(vendor, plain));
+    answers_on(root, vendors)
+}
+
+fn answers_on(root: &Section<'_>, mut answers: Answers) -> Answers {
     let Some(section) = root.get("answers").and_then(|item| item.section(fields::ANSWERS)) else {
         return answers;
     };
@@ -112,8 +118,8 @@ fn own_header(section: &Section<'_>) -> Option<OwnHeader> {
 }
 
 /// SPEC 7: the numbers that the client takes and the docs print.
-pub(super) fn client(root: &Section<'_>) -> ClientPolicy {
-    let mut client = ClientPolicy {
+pub(super) fn client(root: &Section<'_>, beneath: Option<&Section<'_>>) -> ClientPolicy {
+    let plain = ClientPolicy {
         attempts: 3,
         elapsed: Duration::from_secs(30),
         base: Duration::from_millis(50),
@@ -124,6 +130,11 @@ pub(super) fn client(root: &Section<'_>) -> ClientPolicy {
         deadline_header: None,
         quota: None,
     };
+    let vendors = beneath.map_or(plain.clone(), |vendor| client_on(vendor, plain));
+    client_on(root, vendors)
+}
+
+fn client_on(root: &Section<'_>, mut client: ClientPolicy) -> ClientPolicy {
     let Some(section) = root.get("client").and_then(|item| item.section(fields::CLIENT)) else {
         return client;
     };
@@ -134,9 +145,9 @@ pub(super) fn client(root: &Section<'_>) -> ClientPolicy {
     client.cap = section.time("cap", client.cap);
     client.retry_statuses = section.statuses("retry_statuses", client.retry_statuses);
     client.drop_stored_statuses = section.flag("drop_stored_statuses", client.drop_stored_statuses);
-    client.deadline_header = section.text("deadline_header", values::header);
+    client.deadline_header = section.text("deadline_header", values::header).or(client.deadline_header);
     let counted = [("attempts", Quota::Attempts), ("operations", Quota::Operations)];
-    client.quota = section.get("quota").and_then(|item| item.word(&counted));
+    client.quota = section.get("quota").and_then(|item| item.word(&counted)).or(client.quota);
     if client.base > client.cap {
         let (base, cap) = (show(client.base), show(client.cap));
         let message = format!("the first delay ({base}) is above the longest one ({cap})");

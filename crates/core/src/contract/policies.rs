@@ -70,7 +70,7 @@ pub(super) struct Times<'a> {
 
 impl<'a> Policies<'a> {
     /// The documented defaults, before any line of the file.
-    fn defaults() -> Self {
+    pub(super) fn defaults() -> Self {
         Self {
             carrier: Carrier::Header("idempotency-key".to_owned()),
             key_rules: KeyRules::default(),
@@ -96,9 +96,13 @@ impl<'a> Policies<'a> {
         }
     }
 
-    /// The top of the file.
-    pub(super) fn top(root: &Section<'a>, chain: Option<Duration>) -> Self {
-        Self::defaults().overridden(root, chain)
+    /// The same, as if all its times were written at `place`.
+    pub(super) fn written_at(mut self, place: Option<&Item<'a>>) -> Self {
+        let Times { replay, reap, .. } = &mut self.times;
+        for time in [replay, reap] {
+            *time = time.take().and_then(|(time, _)| Some((time, place?.clone())));
+        }
+        self
     }
 
     /// These policies with what `section` says instead.

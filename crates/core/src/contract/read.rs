@@ -17,7 +17,10 @@ use super::{
     section::{Item, Section},
     values::{self, show},
 };
-use crate::address::Namespace;
+use crate::{
+    address::Namespace,
+    profile::{self, Profile},
+};
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 const CONCURRENT_MAX: u32 = 1024;
@@ -47,15 +50,35 @@ impl Contract {
             let help = "mend the TOML syntax first; the rest of the file is read as well as it can be";
             sink.note(error.span().unwrap_or(0..0), "", format!("not TOML: {}", error.message()), help);
         }
-        let contract = contract(&Section::root(&table, &fields::ROOT, &sink), &sink);
+        let root = Section::root(&table, &fields::ROOT, &sink);
+        let profile = root.get("profile").and_then(|item| profile(&item));
+        // The vendor's fields come from a file of their own. Whatever is wrong with one was found by its test.
+        let vendors = profile.map_or("", Profile::source);
+        let (vendor_sink, (vendor, _)) = (Sink::new(vendors, CONTRACT), DeTable::parse_recoverable(vendors));
+        let beneath = profile::fields(vendor.get_ref())
+            .map(|table| Section::beneath(table, &fields::ROOT, &vendor_sink));
+        let contract = contract(&root, beneath.as_ref(), &sink);
         match contract {
-            Some(contract) if sink.is_clean() => Ok(contract),
+            Some(contract) if sink.is_clean() && vendor_sink.is_clean() => Ok(contract),
             _ => Err(sink.into_faults(file)),
         }
     }
 }
 
-fn contract(root: &Section<'_>, sink: &Sink<'_>) -> Option<Contract> {
+/// The profile that the file names.
+fn profile(item: &Item<'_>) -> Option<&'static Profile> {
+    let names = Profile::names().map(|name| (name, name));
+    let profile = Profile::named(item.word(&names)?)?;
+    if !profile.guards() {
+        let message = format!("{} sends its key where the layer does not read one", profile.title);
+        item.fault(message, "leave the profile out: it only documents what the vendor does");
+        return None;
+    }
+    Some(profile)
+}
+
+/// `beneath` is what the named profile says: the file's own fields stand above it.
+fn contract<'a>(root: &Section<'a>, beneath: Option<&Section<'a>>, sink: &Sink<'_>) -> Option<Contract> {
     let api = root.require("api", "people call your API something", "write api = \"Shop\"");
     let api = api.and_then(|item| item.text(values::said));
     let namespace = namespace(root);
@@ -74,8 +97,8 @@ fn contract(root: &Section<'_>, sink: &Sink<'_>) -> Option<Contract> {
         unlisted.and_then(|item| item.word(&[("pass", Unlisted::Pass), ("refuse", Unlisted::Refuse)]));
     let words = ClaimMethod::ALL.map(|method| (method.as_str(), method));
     let claim = root.get("claim").and_then(|item| item.word(&words)).unwrap_or(ClaimMethod::Unique);
-    let (endpoints, routes) = endpoints(root, chain, chain_item.as_ref(), sink);
-    let (answers, client) = (outward::answers(root), outward::client(root));
+    let (endpoints, routes) = endpoints(root, beneath, chain, chain_item.as_ref(), sink);
+    let (answers, client) = (outward::answers(root, beneath), outward::client(root, beneath));
     let concurrent = root.number("concurrent_max", 1..=CONCURRENT_BOUND, CONCURRENT_MAX);
     let contract = Contract {
         api: api.unwrap_or_default(),
@@ -83,6 +106,7 @@ fn contract(root: &Section<'_>, sink: &Sink<'_>) -> Option<Contract> {
         namespace: namespace?,
         longest_retry_chain: chain?,
         unlisted: unlisted?,
+        profile: root.get("profile").and_then(|item| profile(&item)).map(|profile| profile.name),
         claim,
         answers,
         client,
@@ -104,13 +128,18 @@ fn namespace(root: &Section<'_>) -> Option<Namespace> {
     })
 }
 
-fn endpoints(
-    root: &Section<'_>,
+fn endpoints<'a>(
+    root: &Section<'a>,
+    beneath: Option<&Section<'a>>,
     chain: Option<Duration>,
     chain_item: Option<&Item<'_>>,
     sink: &Sink<'_>,
 ) -> (Vec<Endpoint>, Routes) {
-    let top = Policies::top(root, chain);
+    let vendor = beneath.map_or_else(Policies::defaults, |vendor| {
+        // A time of the vendor's that does not fit this file is noted where the file names the profile.
+        Policies::defaults().overridden(vendor, chain).written_at(root.get("profile").as_ref())
+    });
+    let top = vendor.overridden(root, chain);
     let written = root.get("endpoint");
     if let Some(item) = written.as_ref().filter(|item| item.is_table()) {
         item.fault(

@@ -45,6 +45,15 @@ impl<'a> Section<'a> {
         Self::new(String::new(), 0..0, table.get_ref(), fields, sink)
     }
 
+    /// A document that stands beneath another one: a table of a file of its own.
+    pub(super) fn beneath(
+        table: &'a DeTable<'a>,
+        fields: &'static [&'static str],
+        sink: &'a Sink<'a>,
+    ) -> Self {
+        Self::new(String::new(), 0..0, table, fields, sink)
+    }
+
     fn new(
         path: String,
         span: Range<usize>,

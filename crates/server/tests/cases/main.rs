@@ -10,6 +10,7 @@ mod inquiries;
 mod keys;
 mod layer;
 mod outages;
+mod profiles;
 mod races;
 mod replay;
 mod scopes;
