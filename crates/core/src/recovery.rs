@@ -36,7 +36,7 @@ mod progress;
 mod resume;
 mod shape;
 
-pub use abandoned::{Judgement, Standing, Terms, judge, pause, stop, takeover};
+pub use abandoned::{Judgement, Standing, Terms, is_untouched, judge, pause, stop, takeover};
 pub use downstream::DownstreamKey;
 pub use journal::{Act, Attended, Entry, Event, Snapshot, Stopped};
 pub use progress::{Broken, Intent, Progress};

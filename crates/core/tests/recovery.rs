@@ -360,3 +360,14 @@ fn abandoned_record() -> Record {
         state: State::InFlight { lease_until: at(5) },
     }
 }
+
+#[test]
+fn a_key_is_freed_only_where_the_journal_tells_of_no_work() {
+    let plan = shape(External::ASK);
+    let of = |events: Vec<Event>| is_untouched(&journal(&plan, events));
+    assert!(is_untouched(&[]));
+    assert!(of(vec![opened()]) && of(vec![opened(), Event::Resumed { by: Attended::Retry }]));
+    assert!(!of(vec![opened(), done("create")]) && !of(vec![opened(), intent()]));
+    // One that cannot be read tells nothing.
+    assert!(!of(vec![done("create")]));
+}

@@ -23,6 +23,7 @@ mod ride;
 mod service;
 mod subjects;
 mod suite;
+mod sweep;
 mod till;
 mod tools;
 mod wire;
@@ -59,6 +60,8 @@ enum Task {
     Till(till::TillArgs),
     /// The service of `examples/rides`, which ends at a chosen point
     Ride(ride::RideArgs),
+    /// A process that only completes, one of a fleet
+    Sweep(sweep::SweepArgs),
     /// The sample shop as a process of its own
     Shop(ShopArgs),
     /// Reproduce claims and print their figures
@@ -140,6 +143,10 @@ fn main() -> Result<ExitCode> {
         }
         Task::Ride(args) => {
             on_socket(args.socket, async || ride::open(args.terms).await, ride::serve)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Task::Sweep(args) => {
+            on_socket(args.socket, async || sweep::open(&args.store).await, sweep::serve)?;
             Ok(ExitCode::SUCCESS)
         }
         Task::Shop(args) => {

@@ -7,12 +7,14 @@ mod cases;
 mod client;
 mod code;
 mod crashes;
+mod fleet;
 mod gates;
 mod kills;
 mod model;
 mod once;
 mod power;
 mod sdks;
+mod seeds;
 mod simulated;
 mod steps;
 mod stopped;
@@ -134,6 +136,8 @@ fn prove(id: &str, scale: Scale) -> Result<bool> {
         "recovery.1" => steps::prove_crashes(scale),
         "recovery.2" => steps::prove_stops(scale),
         "recovery.3" => model::prove(scale),
+        "recovery.4" => seeds::prove(scale),
+        "recovery.5" => fleet::prove(scale),
         "transactions.1" => business::prove(scale),
         "transactions.2" => kills::prove(scale),
         "transactions.3" => stopped::prove(scale),

@@ -1,4 +1,5 @@
-//! What cannot be waited for: disks that misbehave, and everything that can happen to a request ([`model`]).
+//! What cannot be waited for: disks that misbehave, everything that can happen to a request ([`model`]),
+//! and thousands of things in an order that a seed draws ([`simulation`]).
 //!
 //! SQLite reaches the disk through a *VFS*. The ones here stand over SQLite's own and are registered under a name that
 //! [`SqliteOptions::vfs`](retrysafe_store::sqlite::SqliteOptions::vfs) takes:
@@ -31,6 +32,7 @@
 mod disks;
 pub mod model;
 mod power;
+pub mod simulation;
 mod tripwire;
 mod vfs;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Progress, Shape, Stopped};
+use super::{Entry, Progress, Shape, Stopped};
 use crate::{
     ids::AttemptId,
     record::{Expect, Record, RecoveryClass, State, Uncertainty, Write},
@@ -99,6 +99,13 @@ pub fn judge(record: &Record, standing: Standing<'_>, terms: &Terms, now: Wall) 
         return Judgement::Stop(Stopped::GaveUp { why });
     }
     Judgement::GoOn
+}
+
+/// Whether the key of a request with this journal may be freed: nothing was done. Asked of the journal as it is *after* the
+/// takeover, when nobody else can write to it. Found by the simulation: a phase whose commit was seconds on its way can
+/// arrive between the judgement and the takeover, with a lease that has already ended.
+pub fn is_untouched(journal: &[Entry]) -> bool {
+    journal.is_empty() || Progress::of(journal).is_ok_and(|progress| !progress.has_started())
 }
 
 /// The write by which a completer takes `record` over, to run it or to free its key. The class, the contract's version and

@@ -18,7 +18,8 @@ use retrysafe_core::{
     ids::AttemptId,
     record::{Record, RecoveryClass, RemoveIf},
     recovery::{
-        Attended, Entry, Event, Judgement, Progress, Shape, Standing, Stopped, judge, pause, stop, takeover,
+        Attended, Entry, Event, Judgement, Progress, Shape, Standing, Stopped, is_untouched, judge, pause,
+        stop, takeover,
     },
     time::Wall,
 };
@@ -317,10 +318,17 @@ impl<D: Journal> Recovery<D> {
         }
     }
 
-    /// Frees a key of which nothing was done. Taken over first: a holder that is only slow must find that out.
+    /// Frees a key of which nothing was done. Taken over first: a holder that is only slow must find that out. And looked at
+    /// once more then: its last commit may have come in between.
     async fn close(&self, address: &Address, record: &Record, now: Wall) -> Result<Done, StoreError> {
         let Some(claim) = self.take_over(address, record, now).await? else { return Ok(Done::Lost) };
-        let freed = self.shared.database.remove_if(address, RemoveIf::Attempt(claim.attempt())).await?;
+        let Self { shared } = self;
+        if !is_untouched(&shared.database.journal(record.status_id).await?) {
+            // Somebody's to go on with, at once.
+            shared.database.write_if(address, &claim.renewal(now, Duration::ZERO)).await?;
+            return Ok(Done::Lost);
+        }
+        let freed = shared.database.remove_if(address, RemoveIf::Attempt(claim.attempt())).await?;
         tracing::info!(endpoint = %record.endpoint, attempt = %record.attempt, "an abandoned request had not begun; its key is free");
         let engine = &self.shared.retrysafe.guard.engine;
         engine.waiters.wake(address);
