@@ -18,7 +18,7 @@ use retrysafe_core::{contract::Contract, policy::Place};
 pub(crate) use self::facts::{failure, titled};
 use self::{
     facts::facts,
-    page::{Example, Format, Language, Page},
+    page::{Example, Format, Language, Page, Topic},
 };
 use crate::failure::{Failure, exit};
 
@@ -37,6 +37,8 @@ Try:
   retrysafe docs --base-url https://api.example.com             the page, in Markdown
   retrysafe docs --base-url https://api.example.com --out docs/idempotency.html
   retrysafe docs --base-url https://api.example.com --check docs/idempotency.html    in CI
+  retrysafe docs --pages docs/idempotency                       this page, and three more beside it
+  retrysafe docs --page formulas                                one of them
   retrysafe docs --example python                               one example alone
 
 The guide: docs/guides/integrator-page.md")]
@@ -56,11 +58,17 @@ pub(crate) struct DocsArgs {
     /// Where the contract is enforced: in front of the API, or inside it
     #[arg(long, value_enum, default_value_t = At::Gateway)]
     place: At,
+    /// Which page
+    #[arg(long, value_enum, default_value_t = Topic::Retrying)]
+    page: Topic,
     /// Write the page to this file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["check", "example"])]
     out: Option<PathBuf>,
-    /// Compare the page with this file, and say where they differ
-    #[arg(long, value_name = "FILE", conflicts_with = "example")]
+    /// Write all pages into this folder, which is made if it is not there
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["out", "check", "example", "page"])]
+    pages: Option<PathBuf>,
+    /// Compare the page with this file, or all pages with those in this folder, and say where they differ
+    #[arg(long, value_name = "FILE|FOLDER", conflicts_with = "example")]
     check: Option<PathBuf>,
     /// Print the example in one programming language, and nothing else
     #[arg(long, value_enum)]
@@ -103,26 +111,54 @@ fn produce(args: &DocsArgs) -> Result<Option<String>, Failure> {
         return Ok(None);
     }
     let named = args.out.as_deref().or(args.check.as_deref()).and_then(format_of);
-    let made = page
-        .render(args.lang, args.format.or(named).unwrap_or(Format::Markdown))
-        .map_err(Failure::runtime)?;
-    match (&args.out, &args.check) {
-        (Some(path), _) => {
-            std::fs::write(path, made).map_err(|error| {
-                Failure::runtime(format!("{} cannot be written: {error}", path.display()))
-            })?;
+    let made = |topic, format: Option<Format>| {
+        page.render(topic, args.lang, format.unwrap_or(Format::Markdown)).map_err(Failure::runtime)
+    };
+    let format = args.format.or(named);
+    match (&args.pages, &args.out, &args.check) {
+        (Some(folder), ..) => {
+            std::fs::create_dir_all(folder).map_err(|error| unwritten(folder, &error))?;
+            for topic in Topic::ALL {
+                write(&file_of(folder, topic, format), &made(topic, format)?)?;
+            }
             Ok(None)
         }
-        (None, Some(path)) => {
-            let kept = std::fs::read_to_string(path)
-                .map_err(|error| Failure::usage(format!("{} cannot be read: {error}", path.display())))?;
-            Ok(drift(&kept, &made).map(|drift| format!("{}: {drift}", path.display())))
+        (None, Some(path), _) => write(path, &made(args.page, format)?).map(|()| None),
+        (None, None, Some(folder)) if folder.is_dir() => {
+            let mut drifts = Vec::new();
+            for topic in Topic::ALL {
+                // Whichever form is there; one that is missing is said so.
+                let html = file_of(folder, topic, Some(Format::Html));
+                let format = format.or(html.exists().then_some(Format::Html));
+                drifts.extend(compare(&file_of(folder, topic, format), &made(topic, format)?)?);
+            }
+            Ok((!drifts.is_empty()).then(|| drifts.join("\n")))
         }
-        (None, None) => {
-            print!("{made}");
+        (None, None, Some(path)) => compare(path, &made(args.page, format)?),
+        (None, None, None) => {
+            print!("{}", made(args.page, format)?);
             Ok(None)
         }
     }
+}
+
+fn file_of(folder: &Path, topic: Topic, format: Option<Format>) -> PathBuf {
+    folder.join(topic.file()).with_extension(format.unwrap_or(Format::Markdown).extension())
+}
+
+fn write(path: &Path, made: &str) -> Result<(), Failure> {
+    std::fs::write(path, made).map_err(|error| unwritten(path, &error))
+}
+
+fn unwritten(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::runtime(format!("{} cannot be written: {error}", path.display()))
+}
+
+/// How a kept page has drifted, if it has.
+fn compare(path: &Path, made: &str) -> Result<Option<String>, Failure> {
+    let kept = std::fs::read_to_string(path)
+        .map_err(|error| Failure::usage(format!("{} cannot be read: {error}", path.display())))?;
+    Ok(drift(&kept, made).map(|drift| format!("{}: {drift}", path.display())))
 }
 
 fn format_of(path: &Path) -> Option<Format> {

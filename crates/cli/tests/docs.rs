@@ -138,6 +138,55 @@ fn every_contract_renders_in_every_language_and_form() {
     }
 }
 
+/// SPEC 8: the life of a key, the formulas and the vendors as pages of their own, in both languages and forms.
+#[test]
+fn the_other_pages_have_the_contracts_numbers_and_no_gaps() {
+    for contract in [SHOP, FULL] {
+        for (topic, said) in [
+            ("life", ["idempotency_outcome_unknown", "30s", "24h"]),
+            ("formulas", ["random(0, min(cap, base * 2^n))", "50ms", "500"]),
+            ("vendors", ["17534", "IDEMPOTENCY_KEY_REUSED", "AWS SDKs"]),
+        ] {
+            for lang in ["en", "ja"] {
+                let markdown = page(contract, &["--lang", lang, "--page", topic]);
+                let ours = contract == SHOP;
+                said.iter()
+                    .for_each(|said| assert!(!ours || markdown.contains(said), "{topic} {lang}: {said}"));
+                for gap in ["{{", "{%", "undefined", "none"] {
+                    assert!(!markdown.contains(gap), "{topic} {lang}: {gap}");
+                }
+                assert!(!markdown.to_lowercase().contains("exactly"));
+                let html = page(contract, &["--lang", lang, "--page", topic, "--format", "html"]);
+                assert!(html.starts_with("<!doctype html>") && html.contains("<table>"), "{topic} {lang}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_folder_of_pages_is_written_and_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let contract = folder.path().join("retrysafe.toml");
+    for form in ["markdown", "html"] {
+        std::fs::write(&contract, SHOP).unwrap();
+        assert!(retrysafe(folder.path(), &["docs", "--pages", form, "--format", form]).status.success());
+        assert_eq!(std::fs::read_dir(folder.path().join(form)).unwrap().count(), 4);
+        let life = folder.path().join(form).join("life-of-a-key");
+        let life = ["md", "html"].map(|ending| std::fs::read_to_string(life.with_extension(ending)));
+        let life = life.into_iter().find_map(Result::ok).unwrap();
+        assert!(life.contains(if form == "html" { "retrying.html" } else { "retrying.md" }));
+        assert_eq!(retrysafe(folder.path(), &["docs", "--check", form]).status.code(), Some(0), "{form}");
+        std::fs::write(&contract, SHOP.replace("replay = \"24h\"", "replay = \"36h\"")).unwrap();
+        let output = retrysafe(folder.path(), &["docs", "--check", form]);
+        assert_eq!(output.status.code(), Some(1), "{form}");
+        let told = text(&output.stderr);
+        assert!(
+            told.contains("retrying.") && told.contains("life-of-a-key.") && !told.contains("formulas."),
+            "{told}"
+        );
+    }
+}
+
 /// What SPEC 8 lists is on the page, in the contract's own numbers.
 #[test]
 fn the_page_says_what_an_integrator_has_to_know() {

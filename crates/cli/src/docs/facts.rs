@@ -9,6 +9,7 @@ use retrysafe_core::{
         show,
     },
     policy::Place,
+    profile::{Fact, Profile},
     retry::{
         Backoff, Pace, RetryPolicy,
         presets::{self, Delays},
@@ -51,7 +52,26 @@ pub(super) fn facts(contract: &Contract, place: Place, base_url: &str) -> Value 
         "others": others(),
         "any_optional": keyed.iter().any(|one| one.key == KeyUse::Optional),
         "example": shown(&keyed).map(|one| example(contract, one, place, base_url)),
+        "story": shown(&keyed).or(keyed.first().copied()).map(story),
+        "vendors": Profile::all().map(vendor).collect::<Vec<_>>(),
+        "as_of": Profile::all().map(|profile| profile.as_of.as_str()).max(),
     })
+}
+
+/// The operation that the life of a key is told by.
+fn story(endpoint: &Endpoint) -> Value {
+    let windows = &endpoint.windows;
+    json!({
+        "name": &*endpoint.name,
+        "lease": show(windows.lease),
+        "replay": show(windows.replay),
+        "reap": show(windows.reap),
+    })
+}
+
+fn vendor(profile: &Profile) -> Value {
+    let fact = |fact: &Fact| json!({ "about": fact.about, "says": fact.says, "source": fact.source });
+    json!({ "title": profile.title, "facts": profile.facts.iter().map(fact).collect::<Vec<_>>() })
 }
 
 fn unsafe_endpoint(endpoint: &Endpoint) -> Option<Value> {

@@ -21,6 +21,55 @@ pub(super) enum Format {
     Html,
 }
 
+impl Format {
+    pub(super) fn extension(self) -> &'static str {
+        match self {
+            Self::Markdown => "md",
+            Self::Html => "html",
+        }
+    }
+}
+
+/// One of the documents that a contract makes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(super) enum Topic {
+    /// All that a caller has to know
+    Retrying,
+    /// What becomes of a key, step by step
+    Life,
+    /// The arithmetic of retries, with this contract's numbers
+    Formulas,
+    /// What other APIs and their clients do, each fact with its source
+    Vendors,
+}
+
+impl Topic {
+    pub(super) const ALL: [Topic; 4] = [Self::Retrying, Self::Life, Self::Formulas, Self::Vendors];
+
+    /// The name of its file, without an ending.
+    pub(super) fn file(self) -> &'static str {
+        match self {
+            Self::Retrying => "retrying",
+            Self::Life => "life-of-a-key",
+            Self::Formulas => "formulas",
+            Self::Vendors => "vendors",
+        }
+    }
+
+    fn text(self, language: Language) -> &'static str {
+        match (language, self) {
+            (Language::En, Self::Retrying) => include_str!("../../assets/docs/en.md"),
+            (Language::En, Self::Life) => include_str!("../../assets/docs/en/life.md"),
+            (Language::En, Self::Formulas) => include_str!("../../assets/docs/en/formulas.md"),
+            (Language::En, Self::Vendors) => include_str!("../../assets/docs/en/vendors.md"),
+            (Language::Ja, Self::Retrying) => include_str!("../../assets/docs/ja.md"),
+            (Language::Ja, Self::Life) => include_str!("../../assets/docs/ja/life.md"),
+            (Language::Ja, Self::Formulas) => include_str!("../../assets/docs/ja/formulas.md"),
+            (Language::Ja, Self::Vendors) => include_str!("../../assets/docs/ja/vendors.md"),
+        }
+    }
+}
+
 /// An example's programming language.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(super) enum Example {
@@ -48,8 +97,6 @@ impl Example {
     }
 }
 
-const ENGLISH: &str = include_str!("../../assets/docs/en.md");
-const JAPANESE: &str = include_str!("../../assets/docs/ja.md");
 const STYLE: &str = include_str!("../../assets/docs/style.css");
 
 /// A page to be.
@@ -73,8 +120,8 @@ impl Page {
 
     /// # Errors
     /// What the template engine says.
-    pub(super) fn render(&self, language: Language, format: Format) -> Result<String, String> {
-        let markdown = self.markdown(language)?;
+    pub(super) fn render(&self, topic: Topic, language: Language, format: Format) -> Result<String, String> {
+        let markdown = self.markdown(topic, language, format)?;
         match format {
             Format::Markdown => Ok(markdown),
             Format::Html => Ok(self.html(&markdown, language)),
@@ -93,12 +140,10 @@ impl Page {
         self.filled(example.parts().2, values)
     }
 
-    fn markdown(&self, language: Language) -> Result<String, String> {
-        let text = match language {
-            Language::En => ENGLISH,
-            Language::Ja => JAPANESE,
-        };
+    fn markdown(&self, topic: Topic, language: Language, format: Format) -> Result<String, String> {
+        let text = topic.text(language);
         let mut values = self.facts.clone();
+        values["extension"] = format.extension().into();
         let mut examples = Vec::new();
         if !self.facts["example"].is_null() {
             for one in Example::ALL {
