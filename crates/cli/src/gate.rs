@@ -14,7 +14,8 @@ use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use retrysafe_core::contract::read_duration;
 use retrysafe_gates::concurrency::{self, Progress};
-use retrysafe_gates::plan::{Plan, VerifyPlan};
+use retrysafe_gates::crash;
+use retrysafe_gates::plan::{CrashPlan, Plan, VerifyPlan};
 use retrysafe_gates::report::{self, Report, Verdict};
 use retrysafe_gates::safety::{Allowance, permit};
 use retrysafe_gates::verify;
@@ -49,7 +50,8 @@ Try:
   retrysafe gate concurrency --dry-run        what would be sent
   retrysafe gate concurrency                  all arms
   retrysafe gate concurrency --html report.html --junit report.xml
-  retrysafe gate all                          what the plan has: [request], [[claim]]
+  retrysafe gate crash                        the API of [crash] is started and killed
+  retrysafe gate all                          concurrency and, with [[claim]], verify
 
 The guide: docs/guides/gates.md")]
 pub(crate) struct GateArgs {
@@ -63,7 +65,9 @@ enum Which {
     Concurrency(RunArgs),
     /// Repeat operations that are said to be idempotent without a key, and compare states
     Verify(RunArgs),
-    /// Every gate that the plan has something for
+    /// Kill the API while it calls somebody else, start it again, and retry
+    Crash(RunArgs),
+    /// The gates for an API that is running: concurrency, and verify where the plan has claims
     All(RunArgs),
 }
 
@@ -101,9 +105,10 @@ struct RunArgs {
 /// Runs a gate and says how it ended.
 pub(crate) fn run(args: &GateArgs) -> ExitCode {
     let (args, wanted) = match &args.gate {
-        Which::Concurrency(args) => (args, Wanted { concurrency: true, verify: false }),
-        Which::Verify(args) => (args, Wanted { concurrency: false, verify: true }),
-        Which::All(args) => (args, Wanted { concurrency: true, verify: true }),
+        Which::Concurrency(args) => (args, Wanted::Concurrency),
+        Which::Verify(args) => (args, Wanted::Verify),
+        Which::Crash(args) => (args, Wanted::Crash),
+        Which::All(args) => (args, Wanted::All),
     };
     match gates(args, wanted) {
         Ok(None) => ExitCode::SUCCESS,
@@ -112,16 +117,19 @@ pub(crate) fn run(args: &GateArgs) -> ExitCode {
     }
 }
 
-#[derive(Clone, Copy)]
-struct Wanted {
-    concurrency: bool,
-    verify: bool,
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Concurrency,
+    Verify,
+    Crash,
+    All,
 }
 
 /// The plans of one file, by gate.
 struct Plans {
     concurrency: Option<Plan>,
     verify: Option<VerifyPlan>,
+    crash: Option<CrashPlan>,
 }
 
 /// `None` after a dry run.
@@ -133,6 +141,7 @@ fn gates(args: &RunArgs, wanted: Wanted) -> Result<Option<Verdict>, Failure> {
     let allowance = Allowance { owned: args.i_own_the_target_and_accept, time: args.at_most };
     let concurrency = plans.concurrency.as_ref().map(|plan| (plan, concurrency::estimate(plan)));
     let verify = plans.verify.as_ref().map(|plan| (plan, verify::estimate(plan)));
+    let crash = plans.crash.as_ref().map(|plan| (plan, crash::estimate(plan)));
     if args.dry_run {
         if let Some((plan, estimate)) = concurrency {
             terminal::dry_run(plan, estimate);
@@ -140,12 +149,16 @@ fn gates(args: &RunArgs, wanted: Wanted) -> Result<Option<Verdict>, Failure> {
         if let Some((plan, estimate)) = verify {
             terminal::dry_verify(plan, estimate);
         }
+        if let Some((plan, estimate)) = crash {
+            terminal::dry_crash(plan, estimate);
+        }
         return Ok(None);
     }
     for (bases, estimate) in concurrency
         .iter()
         .map(|(plan, estimate)| (&plan.bases, *estimate))
         .chain(verify.iter().map(|(plan, estimate)| (&plan.bases, *estimate)))
+        .chain(crash.iter().map(|(plan, estimate)| (&plan.plan.bases, *estimate)))
     {
         permit(bases, estimate, &allowance).map_err(|refused| Failure::usage(refused.0))?;
     }
@@ -166,6 +179,11 @@ fn gates(args: &RunArgs, wanted: Wanted) -> Result<Option<Verdict>, Failure> {
         let bar = Bar::new();
         reports.push(verify::run(plan, &allowance, seed, &mut |progress| bar.show(&progress)));
     }
+    if let Some((plan, _)) = crash {
+        let bar = Bar::new();
+        let ran = crash::run(plan, &allowance, seed, &mut |progress| bar.show(&progress));
+        reports.push(ran.map_err(|not_run| Failure::usage(not_run.0))?);
+    }
     emit(&reports, args)?;
     Ok(reports.iter().map(|report| report.verdict).max())
 }
@@ -179,10 +197,12 @@ fn plans(path: &Path, wanted: Wanted) -> Result<Plans, Failure> {
         ))
     })?;
     let env = |name: &str| std::env::var(name).ok();
-    let all = wanted.concurrency && wanted.verify;
     let has = |table: &str| text.lines().any(|line| line.trim_start().starts_with(table));
-    let concurrency = wanted.concurrency && (!all || has("[request]") || !has("[[claim]]"));
-    let verify = wanted.verify && (!all || has("[[claim]]"));
+    let all = wanted == Wanted::All;
+    // A plan that kills the API starts it too, and the gates before it need one that runs: `all` leaves that to its own command.
+    let concurrency = wanted == Wanted::Concurrency || (all && (has("[request]") || !has("[[claim]]")));
+    let verify = wanted == Wanted::Verify || (all && has("[[claim]]"));
+    let crash = wanted == Wanted::Crash;
     Ok(Plans {
         concurrency: concurrency
             .then(|| Plan::parse_with(&text, &file, &env))
@@ -190,6 +210,10 @@ fn plans(path: &Path, wanted: Wanted) -> Result<Plans, Failure> {
             .map_err(Failure::usage)?,
         verify: verify
             .then(|| VerifyPlan::parse_with(&text, &file, &env))
+            .transpose()
+            .map_err(Failure::usage)?,
+        crash: crash
+            .then(|| CrashPlan::parse_with(&text, &file, &env))
             .transpose()
             .map_err(Failure::usage)?,
     })

@@ -10,7 +10,8 @@
 //! - [`observe`]: what counts effects. [`stub`] plays the service that is called, and holds its first answer back.
 //! - [`told`], [`history`], [`arms`]: what answers mean, and what they must be. Pure.
 //! - [`power`]: how many rounds, and what a clean run leaves open. Pure.
-//! - [`concurrency`] runs the arms, [`verify`] repeats operations that are said to be idempotent without a key; [`report`] is what came of it, as JSON, JUnit or one HTML page.
+//! - [`concurrency`] runs the arms, [`verify`] repeats operations that are said to be idempotent without a key,
+//!   [`crash`] kills the API while it calls somebody else; [`report`] is what came of it, as JSON, JUnit or one HTML page.
 //!
 //! ```
 //! use retrysafe_gates::plan::Plan;
@@ -43,6 +44,8 @@
 pub mod arms;
 pub mod arrive;
 pub mod concurrency;
+#[cfg(unix)]
+pub mod crash;
 pub mod history;
 pub mod observe;
 pub mod plan;

@@ -36,9 +36,31 @@ pub struct Call {
     pub key: Option<String>,
 }
 
+/// What is done to the API when it calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lever {
+    /// When the call is there, before it is answered.
+    OnReceipt,
+    /// When the answer's bytes are sent.
+    AfterAnswer,
+    /// Nothing is done to the process: the call is written down, and its connection is cut without an answer.
+    Cut,
+}
+
+/// What a lever does to the process.
+pub type Act = Box<dyn FnOnce() + Send>;
+
+struct Armed {
+    nonce: String,
+    lever: Lever,
+    act: Act,
+}
+
 #[derive(Default)]
 struct State {
     calls: Vec<Call>,
+    /// The next call with this in it sets the lever off.
+    armed: Option<Armed>,
     /// A call with this in it waits, if it is the first one.
     holding: Option<Hold>,
 }
@@ -113,6 +135,16 @@ impl Stub {
         self.shared.lock().holding.as_ref().map_or(0, |hold| hold.seen)
     }
 
+    /// The next call with this in it sets a lever off.
+    pub fn arm(&self, nonce: &str, lever: Lever, act: Act) {
+        self.shared.lock().armed = Some(Armed { nonce: nonce.to_owned(), lever, act });
+    }
+
+    /// Takes the lever back; whether it was not set off.
+    pub fn disarm(&self) -> bool {
+        self.shared.lock().armed.take().is_some()
+    }
+
     /// Lets the held call go.
     pub fn release(&self) {
         if let Some(hold) = &mut self.shared.lock().holding {
@@ -181,6 +213,17 @@ impl Shared {
         place
     }
 
+    /// The lever, if this call sets it off.
+    fn set_off(&self, text: &str) -> Option<Armed> {
+        let mut state = self.lock();
+        state
+            .armed
+            .as_ref()
+            .is_some_and(|armed| text.contains(&armed.nonce))
+            .then(|| state.armed.take())
+            .flatten()
+    }
+
     fn answered(&self, place: usize) {
         let now = self.origin.elapsed();
         if let Some(call) = self.lock().calls.get_mut(place) {
@@ -220,7 +263,19 @@ fn serve(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
         let Some((mut call, length, goes_on)) = next(&mut stream, &mut came, shared)? else { return Ok(()) };
         came.drain(..length);
         call.at = shared.origin.elapsed();
+        let lever = shared.set_off(&call.text);
         let place = shared.received(call);
+        let lever = match lever {
+            Some(Armed { lever: Lever::OnReceipt, act, .. }) => {
+                act();
+                None
+            }
+            Some(Armed { lever: Lever::Cut, act, .. }) => {
+                act();
+                return Ok(());
+            }
+            other => other,
+        };
         let plan = &shared.plan;
         let answer = format!(
             "HTTP/1.1 {} Stub\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{}",
@@ -229,6 +284,9 @@ fn serve(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
             plan.body
         );
         stream.write_all(answer.as_bytes())?;
+        if let Some(Armed { act, .. }) = lever {
+            act();
+        }
         shared.answered(place);
         if !goes_on {
             return Ok(());

@@ -118,6 +118,7 @@ mod tests {
             ],
             mismatch: vec![Sign { status: 409, contains: Some("mismatch".into()) }],
             not_now: vec![Sign { status: 503, contains: Some("busy".into()) }],
+            uncertain: vec![],
             missing_key: vec![],
             replay_marker: Some("idempotent-replayed".into()),
             varying_headers: vec!["date".into()],

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use retrysafe_gates::plan::{FIELDS, Plan, VerifyPlan};
+use retrysafe_gates::plan::{CrashPlan, FIELDS, Plan, VerifyPlan};
 
 const PAGE: &str = include_str!("../../../docs/reference/gates.md");
 const GUIDE: &str = include_str!("../../../docs/guides/gates.md");
@@ -36,6 +36,9 @@ fn every_plan_of_the_guide_is_one() {
         Plan::parse(&text, "the guide").expect("the others add to it");
         if part.contains("[[claim]]") {
             VerifyPlan::parse_with(&text, "the guide", &|_| None).expect("claims too");
+        }
+        if part.contains("[crash]") {
+            CrashPlan::parse_with(&text, "the guide", &|_| None).expect("crashes too");
         }
     }
 }

@@ -79,6 +79,10 @@ pub struct Behaviour {
     pub serial: bool,
     /// How long the effect takes.
     pub work: Duration,
+    /// Its calls to a provider carry a key that is made of the request's, and not a new one.
+    pub derives_downstream_keys: bool,
+    /// Claims outlive the process, and nothing else does: no lease ends them.
+    pub durable_claims: bool,
     /// On SQLite, without any pause that is not the database's.
     pub natural: bool,
 }
@@ -97,6 +101,8 @@ const SOUND: Behaviour = Behaviour {
     instances: 1,
     serial: false,
     work: Duration::from_millis(5),
+    derives_downstream_keys: true,
+    durable_claims: false,
     natural: false,
 };
 
@@ -218,6 +224,18 @@ pub const TABLE: &[Mutant] = &[
     ),
     mutant("lost-location", "A2", "loses a header in replays", Behaviour { whole_replays: false, ..SOUND }),
     mutant("loser-fails", "A1", "tells losers 500", Behaviour { loser: Loser::Fails, ..SOUND }),
+    mutant(
+        "new-downstream-key",
+        "K1",
+        "calls its provider with a new key in each attempt",
+        Behaviour { derives_downstream_keys: false, ..SOUND },
+    ),
+    mutant(
+        "stuck-after-crash",
+        "K1",
+        "keeps claims over a crash, and has no lease",
+        Behaviour { durable_claims: true, ..SOUND },
+    ),
     mutant(
         "serial",
         "INCONCLUSIVE",

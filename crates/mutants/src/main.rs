@@ -19,6 +19,9 @@ struct Cli {
     /// The effect is a call to this service (the stub of a gate)
     #[arg(long)]
     provider: Option<SocketAddr>,
+    /// Where claims outlive the process
+    #[arg(long)]
+    state: Option<std::path::PathBuf>,
 }
 
 fn main() -> Result<()> {
@@ -31,7 +34,10 @@ fn main() -> Result<()> {
     };
     let mutant = find(&name)
         .with_context(|| format!("no server is called {name}; run it without a name for the list"))?;
-    let running = Running::start(mutant, &Terms { listen: Some(cli.listen), provider: cli.provider })?;
+    let running = Running::start(
+        mutant,
+        &Terms { listen: Some(cli.listen), provider: cli.provider, state: cli.state },
+    )?;
     for address in running.addresses() {
         println!("{} at http://{address}", mutant.name);
     }

@@ -17,6 +17,8 @@ pub struct Terms {
     pub listen: Option<SocketAddr>,
     /// Whose call is the effect: `http://127.0.0.1:9099`.
     pub provider: Option<SocketAddr>,
+    /// Where claims outlive the process, for the server that keeps them.
+    pub state: Option<std::path::PathBuf>,
 }
 
 /// A running server.
@@ -46,7 +48,7 @@ impl Running {
         }
         let routers = listeners
             .iter()
-            .map(|_| service::router(behaviour, ledger.clone(), terms.provider))
+            .map(|_| service::router(behaviour, ledger.clone(), terms))
             .collect::<Result<Vec<_>>>()?;
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = std::thread::spawn(move || {

@@ -21,6 +21,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::behaviour::{Behaviour, Bodies, Claim, Keys, Loser};
 use crate::natural::Natural;
+use crate::running::Terms;
 
 /// Between a look and an insert: any await point of a real server.
 const GAP: Duration = Duration::from_millis(1);
@@ -65,21 +66,20 @@ struct Service {
     turn: tokio::sync::Mutex<()>,
     provider: Option<SocketAddr>,
     natural: Option<Natural>,
+    /// Claims of former lives.
+    state: Option<std::path::PathBuf>,
 }
 
-pub(crate) fn router(
-    behaviour: Behaviour,
-    ledger: Arc<Ledger>,
-    provider: Option<SocketAddr>,
-) -> Result<Router> {
+pub(crate) fn router(behaviour: Behaviour, ledger: Arc<Ledger>, terms: &Terms) -> Result<Router> {
     let natural = behaviour.natural.then(Natural::open).transpose()?;
     let service = Service {
         behaviour,
         ledger,
-        slots: Mutex::default(),
+        slots: Mutex::new(former_claims(terms)),
         turn: tokio::sync::Mutex::new(()),
-        provider,
+        provider: terms.provider,
         natural,
+        state: terms.state.clone().filter(|_| behaviour.durable_claims),
     };
     Ok(Router::new()
         .route("/orders", post(create).get(list))
@@ -204,6 +204,7 @@ impl Service {
             seen = None;
         }
         if let (None, Some(fingerprint)) = (&seen, claim) {
+            self.write_down(address, fingerprint);
             slots.insert(address.to_owned(), Slot::InFlight { fingerprint, since: Instant::now() });
         }
         seen
@@ -279,7 +280,7 @@ impl Service {
             tokio::time::sleep(self.behaviour.work).await;
         }
         if let Some(provider) = self.provider
-            && call(provider, note, key).await.is_err()
+            && call(provider, note, &self.downstream_key(key)).await.is_err()
         {
             return Answer {
                 status: StatusCode::BAD_GATEWAY,
@@ -298,9 +299,37 @@ impl Service {
         made(&id)
     }
 
+    fn downstream_key(&self, key: &str) -> String {
+        if self.behaviour.derives_downstream_keys {
+            return format!("charge-{key}");
+        }
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        format!("charge-{}", now.as_nanos())
+    }
+
+    /// A claim that outlives the process.
+    fn write_down(&self, address: &str, fingerprint: u64) {
+        use std::io::Write;
+        let Some(path) = &self.state else { return };
+        if let Ok(mut file) = std::fs::File::options().create(true).append(true).open(path) {
+            // A claim that cannot be written is lost with the process, as with its sound sister.
+            let _ = writeln!(file, "{fingerprint} {address}");
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Slot>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn former_claims(terms: &Terms) -> HashMap<String, Slot> {
+    let text = terms.state.as_ref().and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
+    let claim = |line: &str| {
+        let (fingerprint, address) = line.split_once(' ')?;
+        let fingerprint = fingerprint.parse().ok()?;
+        Some((address.to_owned(), Slot::InFlight { fingerprint, since: Instant::now() }))
+    };
+    text.lines().filter_map(claim).collect()
 }
 
 /// One call to somebody else's service.
@@ -308,7 +337,7 @@ async fn call(provider: SocketAddr, note: &str, key: &str) -> std::io::Result<()
     let mut stream = tokio::net::TcpStream::connect(provider).await?;
     let body = json!({ "reference": note }).to_string();
     let request = format!(
-        "POST /charge HTTP/1.1\r\nhost: {provider}\r\nidempotency-key: charge-{key}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        "POST /charge HTTP/1.1\r\nhost: {provider}\r\nidempotency-key: {key}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );
     stream.write_all(request.as_bytes()).await?;

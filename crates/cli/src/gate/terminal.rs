@@ -2,7 +2,8 @@
 
 use anstyle::{AnsiColor, Style};
 use retrysafe_gates::arms::Arm;
-use retrysafe_gates::plan::{Plan, Values, VerifyPlan};
+use retrysafe_gates::crash;
+use retrysafe_gates::plan::{CrashPlan, Plan, Values, VerifyPlan};
 use retrysafe_gates::report::{Counterexample, Line, Part, Report, Verdict};
 use retrysafe_gates::safety::Estimate;
 
@@ -170,4 +171,16 @@ pub(super) fn dry_verify(plan: &VerifyPlan, estimate: Estimate) {
         estimate.requests,
         estimate.effects_at_worst
     );
+}
+
+/// Prints what the crash gate would do.
+pub(super) fn dry_crash(plan: &CrashPlan, estimate: Estimate) {
+    anstream::println!(
+        "nothing is started. A run would start `{}` again and again, and kill it:\n",
+        plan.command.join(" ")
+    );
+    for (id, what) in crash::parts() {
+        anstream::println!("{id}   {what}");
+    }
+    anstream::println!("\nup to {} operations, each retried until it has an end", estimate.effects);
 }

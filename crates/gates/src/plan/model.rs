@@ -97,6 +97,8 @@ pub struct Answers {
     pub mismatch: Vec<Sign>,
     /// Nothing was run, come again.
     pub not_now: Vec<Sign>,
+    /// It may have happened, and people look at it: an end, and not a success.
+    pub uncertain: Vec<Sign>,
     /// No key where one is required.
     pub missing_key: Vec<Sign>,
     /// The header that marks a replay, lower case.
@@ -302,6 +304,27 @@ pub struct Setup {
     pub operation: Operation,
     /// A JSON pointer into its answer; none: the thing is called by the nonce.
     pub id: Option<String>,
+}
+
+/// What the crash gate needs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CrashPlan {
+    /// The operation, its answers, observers and stub. The stub is there, and its hold is off.
+    pub plan: Plan,
+    /// Program and arguments of the API, which the gate starts and kills.
+    pub command: Vec<String>,
+    /// A GET of this path answers when the API is up.
+    pub ready: String,
+    /// How long it may take to be up.
+    pub ready_within: Duration,
+    /// How long a retry may take from the restart to an end.
+    pub settled_within: Duration,
+    /// How long the API itself may take to finish what was left; `None`: it does not, and is not asked to.
+    pub completes_within: Option<Duration>,
+    /// How long a claim is held at most; `None`: nobody takes over from a process that is stopped.
+    pub lease: Option<Duration>,
+    /// Points of the sweep over system calls, at most.
+    pub sweep: u32,
 }
 
 /// What the verify gate needs.

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use retrysafe_core::contract::{
     Faults,
-    walk::{Item, Kind, Section, Sink, Wrong, header, said},
+    walk::{Item, Kind, Section, Sink, Wrong, header, local_path, said},
 };
 use serde_json_path::JsonPath;
 use toml::de::DeTable;
 
 use super::{
-    Answers, Base, Claim, Concurrency, HeaderLine, KeyPlace, Observer, Operation, Plan, Setup, Sign, Source,
-    StubPlan, Template, Values, VerifyPlan,
+    Answers, Base, Claim, Concurrency, CrashPlan, HeaderLine, KeyPlace, Observer, Operation, Plan, Setup,
+    Sign, Source, StubPlan, Template, Values, VerifyPlan,
 };
 
 /// Every table and its fields; the reference page has a row for each.
@@ -33,6 +33,7 @@ pub const FIELDS: &[(&str, &[&str])] = &[
     ("concurrency", CONCURRENCY),
     ("[[claim]]", CLAIM),
     ("claim.setup", SETUP),
+    ("crash", CRASH),
 ];
 
 const ROOT: &[&str] = &[
@@ -47,6 +48,7 @@ const ROOT: &[&str] = &[
     "stub",
     "concurrency",
     "claim",
+    "crash",
 ];
 const OPERATION: &[&str] = &["method", "path", "headers", "body"];
 const KEY: &[&str] = &["header", "quoted", "required"];
@@ -55,6 +57,7 @@ const ANSWERS: &[&str] = &[
     "in_flight",
     "mismatch",
     "not_now",
+    "uncertain",
     "missing_key",
     "replay_marker",
     "varying_headers",
@@ -73,6 +76,9 @@ const CONCURRENCY: &[&str] =
 
 const CLAIM: &[&str] = &["method", "path", "headers", "body", "read", "newer_body", "volatile", "setup"];
 const SETUP: &[&str] = &["method", "path", "headers", "body", "id"];
+
+const CRASH: &[&str] =
+    &["command", "ready", "ready_within", "settled_within", "completes_within", "lease", "sweep"];
 
 const KINDS: &[(&str, &[&str])] = &[
     ("list", LIST),
@@ -94,6 +100,11 @@ const SETTLE: Duration = Duration::from_millis(10);
 const QUIET: Duration = Duration::from_secs(5);
 const TIMEOUT: Duration = Duration::from_secs(30);
 const HOLD_AT_MOST: Duration = Duration::from_secs(2);
+const READY_WITHIN: Duration = Duration::from_secs(30);
+const SETTLED_WITHIN: Duration = Duration::from_secs(60);
+const SWEEP: u32 = 20;
+/// Each point is a start of the API.
+const SWEEP_MAX: i64 = 1_000;
 /// Headers of one sending: they say nothing about the answer.
 const VARYING: &[&str] = &[
     "date",
@@ -147,6 +158,16 @@ impl VerifyPlan {
     /// As [`Plan::parse`].
     pub fn parse_with(text: &str, file: &str, env: Env<'_>) -> Result<VerifyPlan, Faults> {
         walk(text, file, |root| verify_plan(root, env))
+    }
+}
+
+impl CrashPlan {
+    /// Reads what the crash gate needs of a file; see [`Plan::parse_with`].
+    ///
+    /// # Errors
+    /// As [`Plan::parse`].
+    pub fn parse_with(text: &str, file: &str, env: Env<'_>) -> Result<CrashPlan, Faults> {
+        walk(text, file, |root| crash_plan(root, env))
     }
 }
 
@@ -231,6 +252,42 @@ fn verify_plan(root: &Section<'_>, env: Env<'_>) -> Option<VerifyPlan> {
     };
     let Concurrency { quiet, timeout, .. } = concurrency(root);
     Some(VerifyPlan { bases, claims, observers, quiet, timeout })
+}
+
+fn crash_plan(root: &Section<'_>, env: Env<'_>) -> Option<CrashPlan> {
+    let plan = plan(root, env);
+    let why = "the gate starts the API, kills it and starts it again";
+    let item = root.require("crash", why, "write [crash] with command and ready")?;
+    if root.get("stub").is_none() {
+        let help = "add [stub] and [[observe]] kind = \"stub\", and point the API's provider at it";
+        item.fault("the gate kills the API when it calls somebody else, and there is no stub to call", help);
+    }
+    let section = item.section(CRASH)?;
+    let raw = |text: &str| -> Result<String, Wrong> { Ok(text.to_owned()) };
+    let command: Option<Vec<String>> = section
+        .require("command", "the gate starts it", "write command = [\"./server\", \"--port\", \"8080\"]")
+        .map(|item| item.list().iter().filter_map(|one| one.text(raw)).collect());
+    let ready = section
+        .require("ready", "it answers when the API is up", "write ready = \"/health\"")
+        .and_then(|item| item.text(local_path));
+    let optional = |field: &'static str| section.get(field).and_then(|item| item.time());
+    if command.as_ref().is_some_and(Vec::is_empty) {
+        item.fault("the command is empty", "write the program and its arguments");
+    }
+    let mut plan = plan?;
+    if let Some(stub) = &mut plan.stub {
+        stub.hold = false;
+    }
+    Some(CrashPlan {
+        plan,
+        command: command?,
+        ready: ready?,
+        ready_within: section.time("ready_within", READY_WITHIN),
+        settled_within: section.time("settled_within", SETTLED_WITHIN),
+        completes_within: optional("completes_within"),
+        lease: optional("lease"),
+        sweep: section.number("sweep", 0..=SWEEP_MAX, SWEEP),
+    })
 }
 
 fn claim(item: &Item<'_>, env: Env<'_>) -> Option<Claim> {
@@ -386,6 +443,7 @@ fn answers(root: &Section<'_>) -> Answers {
         in_flight: plain(&[409, 425]),
         mismatch: plain(&[422, 409, 400]),
         not_now: Vec::new(),
+        uncertain: Vec::new(),
         missing_key: plain(&[400, 422, 428]),
         replay_marker: None,
         varying_headers: VARYING.iter().map(|&name| name.to_owned()).collect(),
@@ -396,6 +454,7 @@ fn answers(root: &Section<'_>) -> Answers {
         ("in_flight", &mut answers.in_flight),
         ("mismatch", &mut answers.mismatch),
         ("not_now", &mut answers.not_now),
+        ("uncertain", &mut answers.uncertain),
         ("missing_key", &mut answers.missing_key),
     ] {
         if let Some(item) = section.get(field) {

@@ -15,6 +15,7 @@ fn answers() -> Answers {
         in_flight: sign(409),
         mismatch: sign(422),
         not_now: vec![],
+        uncertain: vec![],
         missing_key: sign(400),
         replay_marker: None,
         varying_headers: vec![],
