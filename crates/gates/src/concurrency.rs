@@ -105,18 +105,13 @@ pub fn run(
     let parts = gate.parts;
     let place: Vec<&str> = plan.bases.iter().map(|base| base.authority.as_str()).collect();
     let verdict = Report::worst(&parts);
-    let clean = parts
-        .iter()
-        .find(|part| part.id == "A1")
-        .filter(|part| part.failed_rounds == 0)
-        .map(|part| part.rounds);
     Ok(Report {
         gate: "concurrency".to_owned(),
         target: format!("{} {} at {}", plan.request.method, shown_path(plan), place.join(", ")),
         verdict,
         parts,
         overlap,
-        power: clean.filter(|_| verdict == Verdict::Pass).map(|rounds| power_line(plan, rounds)),
+        power: (verdict == Verdict::Pass).then(|| power::left_open(plan.concurrency.detect, rounds_of(plan))),
         seed,
         requests: gate.runner.sent(),
         seconds: origin.elapsed().as_secs_f64(),
@@ -139,18 +134,6 @@ fn example(round: &Round, plan: &Plan) -> Counterexample {
 
 fn named(arm: Arm) -> String {
     format!("{} {}", arm.about().id, arm.about().title)
-}
-
-/// What a clean run leaves open.
-fn power_line(plan: &Plan, rounds: u32) -> String {
-    let detect = plan.concurrency.detect;
-    format!(
-        "a fault that shows in {:.3}% of such rounds was missed with probability below {:.2e}; after {rounds} clean rounds, \
-         at 95% fewer than {:.2}% of rounds fail",
-        detect * 100.0,
-        power::missed(detect, rounds),
-        power::rate_below(rounds) * 100.0
-    )
 }
 
 struct Gate<'a> {
@@ -294,7 +277,7 @@ impl<'a> Gate<'a> {
             None => self.arm(arm, FEW, make),
             Some(field) => {
                 let mut part = part_of(arm);
-                part.said = vec![format!("not run: the plan has no {field}")];
+                part.said = vec![format!("the plan has no {field}")];
                 self.parts.push(part);
                 Ok(())
             }

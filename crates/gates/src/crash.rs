@@ -154,7 +154,7 @@ impl Gate<'_> {
         let (id, title) = blow.about();
         let mut part = Part::new(id, title);
         if blow == Blow::Stop && self.plan.lease.is_none() {
-            part.said.push("not run: the plan has no [crash] lease".to_owned());
+            part.said.push("the plan has no [crash] lease".to_owned());
             return Ok(part);
         }
         let mut ways = vec![Recovery::Retry];

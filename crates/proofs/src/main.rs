@@ -64,6 +64,8 @@ enum Task {
     Sweep(sweep::SweepArgs),
     /// The sample shop as a process of its own
     Shop(ShopArgs),
+    /// A server that breaks one promise, as a process that can be killed
+    Mutant(MutantArgs),
     /// Reproduce claims and print their figures
     Prove(prove::Options),
     /// Measure, as ratios to a baseline of the same run
@@ -114,6 +116,17 @@ struct ShopArgs {
 }
 
 #[derive(Args)]
+struct MutantArgs {
+    name: String,
+    #[arg(long)]
+    listen: SocketAddr,
+    #[arg(long)]
+    provider: SocketAddr,
+    #[arg(long)]
+    state: PathBuf,
+}
+
+#[derive(Args)]
 struct OriginArgs {
     #[command(flatten)]
     socket: Socket,
@@ -151,6 +164,16 @@ fn main() -> Result<ExitCode> {
         }
         Task::Shop(args) => {
             serve_shop(args)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Task::Mutant(args) => {
+            let mutant = retrysafe_mutants::find(&args.name).context("no server is called so")?;
+            let terms = retrysafe_mutants::Terms {
+                listen: Some(args.listen),
+                provider: Some(args.provider),
+                state: Some(args.state),
+            };
+            retrysafe_mutants::Running::start(mutant, &terms)?.forever();
             Ok(ExitCode::SUCCESS)
         }
         Task::Prove(options) => Ok(exit(prove::run(&options)?)),

@@ -24,7 +24,7 @@ pub(super) const ABOUT: (&str, &str) = ("K4", "killed at each system call");
 pub(super) fn part(gate: &mut Gate<'_>, ends: Instant) -> Result<Part, NotRun> {
     let mut part = Part::new(ABOUT.0, ABOUT.1);
     if gate.plan.sweep == 0 {
-        part.said.push("not run: the plan says [crash] sweep = 0".to_owned());
+        part.said.push("the plan says [crash] sweep = 0".to_owned());
         return Ok(part);
     }
     if !installed() {
