@@ -369,3 +369,39 @@ fn every_rule_in_the_source_is_named_in_this_file() {
     let unnamed: Vec<_> = rules.iter().filter(|rule| !here.contains(&format!("\"{rule}\""))).collect();
     assert!(unnamed.is_empty(), "{unnamed:?}");
 }
+
+/// A store of somebody else's may join transactions and still keep no journals.
+#[test]
+fn steps_need_a_store_that_keeps_journals() {
+    let file = FILE_WITH_STEPS;
+    let contract = Contract::parse(file, "steps.toml").unwrap();
+    let said = |offered: Offered| {
+        let found = contract.check(&offered).into_iter().find(|found| found.rule == "phased_not_offered");
+        found.map(|found| found.message)
+    };
+    for offered in [Offered::sqlite(Library), Offered::postgres(Library), Offered::mariadb(Library)] {
+        assert_eq!(said(offered), None);
+        let without = said(Offered { journals: false, ..offered }).unwrap();
+        assert!(without.contains("keeps no journal"), "{without}");
+    }
+    assert!(said(Offered::memory(Library)).unwrap().contains("cannot commit"));
+}
+
+const FILE_WITH_STEPS: &str = r#"
+api = "Rides"
+namespace = "rides"
+longest_retry_chain = "24h"
+unlisted = "refuse"
+[scope]
+source = "api_key"
+rotates = false
+[failures]
+policy = "A"
+[client]
+drop_stored_statuses = true
+[[endpoint]]
+method = "POST"
+path = "/rides"
+key = "required"
+recovery = "phased"
+"#;

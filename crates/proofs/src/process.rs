@@ -113,7 +113,7 @@ impl Server {
                 return self.was_killed(status);
             }
             if start.elapsed() > limit {
-                bail!("{} was to be killed, and goes on", self.name);
+                bail!("{} was to be killed, and goes on:\n{}", self.name, self.log_tail());
             }
             std::thread::sleep(POLL);
         }

@@ -13,6 +13,7 @@ use axum::Router;
 use clap::{Args, ValueEnum};
 use example_rides::{Books, CONTRACT, Setup, app};
 use retrysafe::recovery::{Patience, Point, Recovery, Terms};
+use retrysafe_store::mariadb::{MariaOptions, MariaStore};
 use retrysafe_store::postgres::{PostgresOptions, PostgresStore, StoreAddress, migrate};
 use retrysafe_store::sqlite::{SqliteOptions, SqliteStore};
 use rustix::process::{Signal, getpid, kill_process};
@@ -35,7 +36,7 @@ pub(crate) struct RideArgs {
 
 #[derive(Args)]
 pub(crate) struct RideTerms {
-    /// `sqlite:FILE` or `postgres://...`
+    /// `sqlite:FILE`, `postgres://...` or `mysql://...`
     #[arg(long)]
     store: String,
     #[arg(long)]
@@ -79,7 +80,7 @@ impl RideTerms {
                     EndBy::Kill => Signal::KILL,
                     EndBy::Stop => {
                         // The writer thread of SQLite may be about to give its turn back; stopped before that, it would
-                        // block the file (protocol 29), which is not what this is about.
+                        // block the file (protocol 29). A renewal of the lease can still be under way: the proof looks.
                         std::thread::sleep(TURN_ENDS);
                         Signal::STOP
                     }
@@ -101,7 +102,10 @@ impl RideTerms {
             ..Terms::default()
         };
         let window = if self.completer { Patience::default().window } else { 0 };
-        let patience = Patience { window, pause: Duration::from_millis(20), ..Patience::default() };
+        // An effect whose drainer was killed is somebody else's when its lease ends, as a claim is.
+        let effect_lease = Duration::from_millis(self.lease_ms);
+        let patience =
+            Patience { window, effect_lease, pause: Duration::from_millis(20), ..Patience::default() };
         Ok(Setup {
             contract,
             provider: self.provider,
@@ -124,6 +128,12 @@ pub(crate) async fn open(args: RideTerms) -> Result<Served> {
     if let Some(file) = args.store.strip_prefix("sqlite:") {
         let store = Arc::new(SqliteStore::open(SqliteOptions::new(file))?);
         let (router, recovery) = app(store, setup).await?;
+        return Ok((router, start(recovery)));
+    }
+    if MariaOptions::looks_like(&args.store) {
+        let options = MariaOptions::new(&args.store)?;
+        MariaStore::migrate(&options).await?;
+        let (router, recovery) = app(Arc::new(MariaStore::open(options).await?), setup).await?;
         return Ok((router, start(recovery)));
     }
     let address: StoreAddress = args.store.parse()?;

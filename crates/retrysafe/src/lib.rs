@@ -60,6 +60,12 @@ pub use retrysafe_server::{
     KeyFileFault, NoAnswer, NoUpstreamAnswer, Peer, Place, Refuse, Reply, Retrysafe, RetrysafeService,
     TimeLeft, Tx, fingerprint_keys_in,
 };
+#[cfg(feature = "mysql")]
+pub use retrysafe_store::mariadb;
+#[cfg(feature = "postgres")]
+pub use retrysafe_store::postgres;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub use retrysafe_store::sql;
 #[cfg(feature = "sqlite")]
 pub use retrysafe_store::sqlite::{SqliteConnection, SqliteOptions, SqliteStore, SqliteTx};
 pub use retrysafe_store::{
@@ -68,8 +74,6 @@ pub use retrysafe_store::{
     memory::MemoryStore,
     transactional::{OpenTransaction, Transactional},
 };
-#[cfg(feature = "postgres")]
-pub use retrysafe_store::{postgres, sql};
 
 /// The programs of the README compile.
 #[cfg(all(doctest, feature = "axum", feature = "sqlite", feature = "client"))]

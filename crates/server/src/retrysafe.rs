@@ -202,6 +202,7 @@ impl Builder {
             survives_failover: capability.survives_failover,
             shared: capability.shared,
             transactions: capability.transactions && self.place == Place::Library,
+            journals: self.store.journals().is_some(),
             claims_by: self.store.claims_by(),
             inquiries: self.inquire.is_some(),
             handler_waits: self.store.handler_waits(),

@@ -1,8 +1,10 @@
 //! The rows of rides, on each database: the local steps of the plan.
 
 use anyhow::Result;
+use mysql_async::prelude::Queryable;
 use retrysafe::{
     Journal, Reply, SqliteStore,
+    mariadb::MariaStore,
     postgres::{PostgresStore, TokioPostgres},
     recovery::{Halt, Phase, Steps},
 };
@@ -124,3 +126,53 @@ pub const POSTGRES_TABLE: &str = "CREATE TABLE IF NOT EXISTS ride (
     cents bigint NOT NULL,
     receipt text
 )";
+
+impl Books for MariaStore {
+    async fn define(&self) -> Result<()> {
+        // As on PostgreSQL.
+        Ok(())
+    }
+
+    async fn create(steps: &mut Steps<Self>, rider: &str, new: &NewRide) -> Result<i64, Halt> {
+        steps
+            .phase("create", |mut tx| async move {
+                let insert = "INSERT INTO ride (rider, destination, cents) VALUES (?, ?, ?)";
+                tx.db().exec_drop(insert, (rider, &new.to, new.cents)).await?;
+                // Before another statement has a number of its own.
+                let id = tx.db().last_insert_id().ok_or("the ride has no number")?;
+                tx.effect("create").await?;
+                Ok(Phase::Point(i64::try_from(id)?))
+            })
+            .await
+    }
+
+    async fn confirm(steps: &mut Steps<Self>, ride: Ride) -> Result<Reply, Halt> {
+        steps
+            .answer("confirm", |mut tx| async move {
+                let update = "UPDATE ride SET receipt = ? WHERE id = ?";
+                tx.db().exec_drop(update, (&ride.receipt, ride.id)).await?;
+                tx.effect("confirm").await?;
+                tx.stage("receipt", &ride)?;
+                Ok(Reply::json(201, &ride))
+            })
+            .await
+    }
+
+    async fn decline(steps: &mut Steps<Self>, id: i64) -> Result<Reply, Halt> {
+        steps
+            .answer("confirm", |mut tx| async move {
+                tx.db().exec_drop("DELETE FROM ride WHERE id = ?", (id,)).await?;
+                Ok(declined(id))
+            })
+            .await
+    }
+}
+
+/// What has to be there before the service runs on MariaDB: of an engine that knows transactions.
+pub const MARIADB_TABLE: &str = "CREATE TABLE IF NOT EXISTS ride (
+    id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    rider VARCHAR(255) NOT NULL,
+    destination VARCHAR(255) NOT NULL,
+    cents BIGINT NOT NULL,
+    receipt VARCHAR(255)
+) ENGINE = InnoDB";

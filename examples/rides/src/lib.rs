@@ -2,7 +2,7 @@
 //!
 //! Kill it anywhere. The retry, or the completer if nobody retries, goes on where it stopped: the card is charged once, the
 //! caller gets the answer that was stored, and the mail leaves once the ride is confirmed. Read [`plan`]; the rest is a
-//! web service, twice: on SQLite and on PostgreSQL ([`Books`]).
+//! web service on SQLite, on PostgreSQL and on MariaDB ([`Books`]).
 
 #![forbid(unsafe_code)]
 
@@ -17,7 +17,7 @@ use axum::{
     extract::State,
     routing::{get, post},
 };
-pub use books::{Books, POSTGRES_TABLE};
+pub use books::{Books, MARIADB_TABLE, POSTGRES_TABLE};
 use provider::{Charge, Payments};
 use retrysafe::{
     Contract, FingerprintKeys, Reply, Retrysafe,

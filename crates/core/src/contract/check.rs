@@ -44,6 +44,8 @@ pub struct Offered {
     pub shared: bool,
     /// A business transaction can commit with the claim.
     pub transactions: bool,
+    /// It keeps journals of requests of several steps.
+    pub journals: bool,
     /// How the store, as it was opened, arbitrates: every method whose promise it keeps.
     pub claims_by: &'static [ClaimMethod],
     /// There is an upstream that can be asked (probe, reauthorise).
@@ -64,6 +66,7 @@ impl Offered {
             survives_failover: false,
             shared: false,
             transactions: false,
+            journals: false,
             claims_by: &ClaimMethod::ALL,
             inquiries: matches!(place, Place::Gateway),
             handler_waits: None,
@@ -80,6 +83,7 @@ impl Offered {
             survives_failover: false,
             shared: true,
             transactions: matches!(place, Place::Library),
+            journals: true,
             claims_by: &ClaimMethod::ALL,
             inquiries: matches!(place, Place::Gateway),
             handler_waits: None,
@@ -97,6 +101,7 @@ impl Offered {
             survives_failover: false,
             shared: true,
             transactions: matches!(place, Place::Library),
+            journals: true,
             // Whether the store was opened for it is found when it is; handlers that read beside it are in the library.
             claims_by: match place {
                 Place::Library => &ClaimMethod::ALL,

@@ -32,20 +32,26 @@ pub(super) fn atomic_without_transactions(case: &Case<'_>) -> Option<Finding> {
 }
 
 pub(super) fn phased_not_offered(case: &Case<'_>) -> Option<Finding> {
-    let here = case.offered.place == Place::Library && case.offered.transactions;
+    let offered = case.offered;
+    let here = offered.place == Place::Library && offered.transactions && offered.journals;
     (case.endpoint.recovery == RecoveryClass::Phased && !here).then(|| {
-        let message = match case.offered.place {
-            Place::Gateway => {
+        let message = match (offered.place, offered.transactions) {
+            (Place::Gateway, _) => {
                 "recovery points are set by steps inside the service, and a gateway has none".to_owned()
             }
-            Place::Library => {
+            (Place::Library, false) => {
+                format!("the {} store cannot commit recovery points with a handler's writes", offered.store)
+            }
+            (Place::Library, true) => {
                 format!(
-                    "the {} store cannot commit recovery points with a handler's writes",
-                    case.offered.store
+                    "the {} store keeps no journal of steps, so nobody could go on where one stopped",
+                    offered.store
                 )
             }
         };
-        error("phased_not_offered", message, "write recovery = \"outside\"")
+        let help =
+            "write recovery = \"outside\", or use a store with journals: SQLite, PostgreSQL or MariaDB";
+        error("phased_not_offered", message, help)
     })
 }
 
