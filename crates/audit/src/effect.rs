@@ -7,7 +7,7 @@
 use crate::{
     bundle::Place,
     operation::Operation,
-    words::{literals, quote, words},
+    words::{literals, prose, quote, words},
 };
 
 /// What it does.
@@ -124,10 +124,41 @@ const READS: &[&str] = &[
     "test",
     "inspect",
     "diff",
-    "verify",
     "batchget",
     "msearch",
     "introspect",
+];
+/// Verbs with which the name of a reading call begins, whatever follows.
+const CALLS_READING: &[&str] = &[
+    "get",
+    "search",
+    "find",
+    "query",
+    "fetch",
+    "lookup",
+    "describe",
+    "retrieve",
+    "has",
+    "is",
+    "count",
+    "calculate",
+];
+/// What stands before the verb of a summary.
+const LEADS: &[&str] = &[
+    "use this api to ",
+    "use this endpoint to ",
+    "this api is used to ",
+    "this api can be used to ",
+    "api to ",
+    "an api to ",
+    "endpoint to ",
+    "allows you to ",
+    "used to ",
+    "this endpoint ",
+    "this method ",
+    "this api ",
+    "this operation ",
+    "this action ",
 ];
 /// Words that may stand beside such a verb in a segment of a path without making it something else.
 const BESIDE: &[&str] = &[
@@ -212,6 +243,8 @@ pub(crate) const WRITES: &[&str] = &[
 /// What a summary of a read begins with.
 const READ_SUMMARIES: &[&str] = &[
     "search",
+    "verify",
+    "verifies",
     "searches",
     "returns",
     "return",
@@ -404,7 +437,18 @@ fn post(operation: &Operation<'_>) -> Judged {
             sign(effect, Kind::Path, at.clone(), operation.path.to_owned());
         }
     }
-    let name_words = operation.id.map(words).unwrap_or_default();
+    let mut name_words = operation.id.map(words).unwrap_or_default();
+    // `POST_GetThing`: a generator put the method in front, which is no verb of the operation.
+    if name_words.len() > 1 && name_words[0] == "post" {
+        name_words.remove(0);
+    }
+    // `/services.get_map`, `/get-map`: a name in the path.
+    let called = words(last.rsplit('.').next().unwrap_or_default());
+    let starts_reading = called.first().is_some_and(|word| is(CALLS_READING, word))
+        && !called.iter().any(|word| word == "started");
+    if starts_reading && !reads_by_path {
+        sign(Effect::Read, Kind::Name, at.clone(), operation.path.to_owned());
+    }
     let verb = [name_words.first(), name_words.last()].into_iter().flatten();
     if verb.clone().any(|word| is(READS, word)) {
         sign(Effect::Read, Kind::Name, at.step("operationId"), operation.id.unwrap_or_default().to_owned());
@@ -414,11 +458,15 @@ fn post(operation: &Operation<'_>) -> Judged {
             sign(effect, Kind::Name, at.step("operationId"), operation.id.unwrap_or_default().to_owned());
         }
     }
-    let summary = if operation.summary.is_empty() { operation.description } else { operation.summary };
-    let told = words(summary).first().cloned().unwrap_or_default();
-    if is(READ_SUMMARIES, &told) {
-        let key = if operation.summary.is_empty() { "description" } else { "summary" };
-        sign(Effect::Read, Kind::Name, at.step(key), quote(summary, &told));
+    let told = [("summary", operation.summary), ("description", operation.description)]
+        .map(|(key, text)| (key, text, told(text)));
+    if let Some((key, text, verb)) = told.iter().find(|(.., verb)| is(READ_SUMMARIES, verb)) {
+        sign(Effect::Read, Kind::Name, at.step(key), quote(text, verb));
+    }
+    let told = told.into_iter().map(|(.., verb)| verb).find(|verb| !verb.is_empty()).unwrap_or_default();
+    // `/workbook/functions/microsoft.graph.asin`: a function of a spreadsheet.
+    if operation.path.rsplit('/').nth(1) == Some("functions") {
+        sign(Effect::Compute, Kind::Path, at.clone(), operation.path.to_owned());
     }
     let successes: Vec<_> = operation.responses.iter().filter(|one| one.status.starts_with('2')).collect();
     let only_200 = !successes.is_empty() && successes.iter().all(|one| one.status == "200");
@@ -430,13 +478,21 @@ fn post(operation: &Operation<'_>) -> Judged {
             "answers 200 with a list, and nothing else".to_owned(),
         );
     }
-    let made = operation.declares(201)
+    // `2XX` says nothing of what was made.
+    let made = operation.responses.iter().any(|one| one.status == "201")
         || successes.iter().any(|one| one.headers.iter().any(|name| name.eq_ignore_ascii_case("location")));
     let changes = made
         || verb.clone().any(|word| is(WRITES, word))
         || action.as_ref().is_none_or(Vec::is_empty) && last_words.iter().any(|word| is(WRITES, word))
         || is(WRITES, told.strip_suffix('s').map(str::to_owned).as_ref().unwrap_or(&told));
     weigh(operation, signs, changes, made)
+}
+
+/// The verb of a summary.
+fn told(summary: &str) -> String {
+    let lower = prose(summary);
+    let rest = LEADS.iter().find_map(|lead| lower.strip_prefix(lead)).unwrap_or(&lower);
+    words(rest).into_iter().next().unwrap_or_default()
 }
 
 fn weigh(operation: &Operation<'_>, signs: Vec<Sign>, changes: bool, made: bool) -> Judged {

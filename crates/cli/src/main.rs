@@ -5,6 +5,7 @@
 mod audit;
 mod check;
 mod database;
+mod design;
 mod docs;
 mod doctor;
 mod failure;
@@ -54,6 +55,7 @@ enum Command {
     Keys(Box<keys::KeysArgs>),
     Lint(lint::LintArgs),
     Migrate(migrate::MigrateArgs),
+    Design(design::DesignArgs),
     Docs(docs::DocsArgs),
     Doctor(doctor::DoctorArgs),
     Gate(gate::GateArgs),
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Command::Keys(args) => failure::exit(keys::run(&args)),
         Command::Lint(args) => lint::run(&args),
         Command::Migrate(args) => failure::exit(migrate::run(&args)),
+        Command::Design(args) => design::run(&args),
         Command::Docs(args) => docs::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Gate(args) => gate::run(&args),

@@ -8,6 +8,7 @@ use super::Finding;
 const MAY_USE: &[(&str, &[&str])] = &[
     ("retrysafe-core", &[]),
     ("retrysafe-audit", &["retrysafe-core"]),
+    ("retrysafe-design", &["retrysafe-core"]),
     ("retrysafe-store", &["retrysafe-core"]),
     ("retrysafe-server", &["retrysafe-core", "retrysafe-store"]),
     ("retrysafe-client", &["retrysafe-core"]),
@@ -28,6 +29,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "retrysafe-core",
             "retrysafe-audit",
+            "retrysafe-design",
             "retrysafe-store",
             "retrysafe-server",
             "retrysafe-client",
