@@ -12,6 +12,7 @@ mod gates;
 mod kills;
 mod model;
 mod once;
+mod page;
 mod power;
 mod sdks;
 mod seeds;
@@ -127,6 +128,7 @@ fn prove(id: &str, scale: Scale) -> Result<bool> {
         "contract-tools.1" => audited::prove_facts(scale),
         "contract-tools.4" => code::prove(scale),
         "contract-tools.3" => audited::prove_size(scale),
+        "contract-tools.6" => page::prove(scale),
         "main-job.1" => once::prove(scale),
         "main-job.2" => sdks::prove(scale),
         "main-job.3" => crashes::prove(scale),

@@ -278,18 +278,20 @@ fn run(language: Language, way: Way, troubles: &[&Trouble]) -> Result<Vec<Truth>
 
 fn set_fault(shop: SocketAddr, trouble: &Trouble) -> Result<()> {
     clear_faults(shop)?;
-    if trouble.times == 0 {
-        return Ok(());
-    }
-    let body = serde_json::json!({ "fault": trouble.fault, "times": trouble.times }).to_string();
+    if trouble.times == 0 { Ok(()) } else { queue_fault(shop, trouble.fault, trouble.times) }
+}
+
+/// Has the next `times` state-changing requests meet this fault.
+pub(super) fn queue_fault(shop: SocketAddr, fault: &str, times: u32) -> Result<()> {
+    let body = serde_json::json!({ "fault": fault, "times": times }).to_string();
     let answer = ask(shop, Template::plain("POST", shop, "/faults", &[], &body).bytes())?;
     if answer.status >= 300 {
-        bail!("the shop does not know the fault {}: {}", trouble.fault, answer.status);
+        bail!("the shop does not know the fault {fault}: {}", answer.status);
     }
     Ok(())
 }
 
-fn clear_faults(shop: SocketAddr) -> Result<()> {
+pub(super) fn clear_faults(shop: SocketAddr) -> Result<()> {
     let answer = ask(shop, Template::plain("DELETE", shop, "/faults", &[], "").bytes())?;
     if answer.status >= 300 {
         bail!("the shop has no queue of faults: {}", answer.status);
@@ -297,7 +299,7 @@ fn clear_faults(shop: SocketAddr) -> Result<()> {
     Ok(())
 }
 
-fn effects_of(shop: SocketAddr, account: &str) -> Result<Vec<String>> {
+pub(super) fn effects_of(shop: SocketAddr, account: &str) -> Result<Vec<String>> {
     let path = format!("/ledger?account={account}&limit=1000");
     let answer = ask(shop, Template::plain("GET", shop, &path, &[], "").bytes())?;
     let entries: Vec<Entry> = serde_json::from_slice(&answer.body).context("a ledger")?;
