@@ -15,7 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use retrysafe_core::contract::read_duration;
 use retrysafe_gates::concurrency::{self, Progress};
 use retrysafe_gates::crash;
-use retrysafe_gates::plan::{CrashPlan, Plan, VerifyPlan};
+use retrysafe_gates::plan::{CrashPlan, Outside, Plan, VerifyPlan};
 use retrysafe_gates::report::{self, Report, Verdict};
 use retrysafe_gates::safety::{Allowance, permit};
 use retrysafe_gates::verify;
@@ -196,7 +196,10 @@ fn plans(path: &Path, wanted: Wanted) -> Result<Plans, Failure> {
             "{file} cannot be read: {error}; name a plan (`retrysafe gate --help` shows one)"
         ))
     })?;
-    let env = |name: &str| std::env::var(name).ok();
+    let outside = Outside {
+        env: &|name| std::env::var(name).ok(),
+        file: &|path| std::fs::read_to_string(path).map_err(|error| error.to_string()),
+    };
     let has = |table: &str| text.lines().any(|line| line.trim_start().starts_with(table));
     let all = wanted == Wanted::All;
     // A plan that kills the API starts it too, and the gates before it need one that runs: `all` leaves that to its own command.
@@ -205,15 +208,15 @@ fn plans(path: &Path, wanted: Wanted) -> Result<Plans, Failure> {
     let crash = wanted == Wanted::Crash;
     Ok(Plans {
         concurrency: concurrency
-            .then(|| Plan::parse_with(&text, &file, &env))
+            .then(|| Plan::parse_with(&text, &file, outside))
             .transpose()
             .map_err(Failure::usage)?,
         verify: verify
-            .then(|| VerifyPlan::parse_with(&text, &file, &env))
+            .then(|| VerifyPlan::parse_with(&text, &file, outside))
             .transpose()
             .map_err(Failure::usage)?,
         crash: crash
-            .then(|| CrashPlan::parse_with(&text, &file, &env))
+            .then(|| CrashPlan::parse_with(&text, &file, outside))
             .transpose()
             .map_err(Failure::usage)?,
     })

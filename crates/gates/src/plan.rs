@@ -3,11 +3,12 @@
 //! The file is read once, at the edge, and every fault of it is in one answer ([`Plan::parse`]). What is left open has a
 //! default that errs towards INCONCLUSIVE: a gate that guesses what an answer means would find faults that are not there.
 
+mod contract;
 mod model;
 mod read;
 mod template;
 
 pub use model::*;
-pub use read::FIELDS;
 pub(crate) use read::base;
+pub use read::{FIELDS, Outside};
 pub use template::{Template, Values};

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use retrysafe_gates::plan::VerifyPlan;
+use retrysafe_gates::plan::{Outside, VerifyPlan};
 use retrysafe_gates::report::{Part, Verdict};
 use retrysafe_gates::safety::Allowance;
 use retrysafe_gates::verify;
@@ -14,8 +14,8 @@ fn verified(claim: &str, more: &str) -> Part {
     let running = Running::start(find("sound").expect("a name"), &Terms::default()).expect("a port");
     let address = running.addresses()[0];
     let text = format!("base = \"http://{address}\"\n{more}\n[[claim]]\n{claim}\n");
-    let plan =
-        VerifyPlan::parse_with(&text, "gates.toml", &|_| None).unwrap_or_else(|faults| panic!("{faults}"));
+    let plan = VerifyPlan::parse_with(&text, "gates.toml", Outside::NOTHING)
+        .unwrap_or_else(|faults| panic!("{faults}"));
     let allowance = Allowance { owned: None, time: Duration::from_secs(60) };
     let mut report = verify::run(&plan, &allowance, 7, &mut |_| ());
     assert_eq!(report.parts.len(), 1);

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use retrysafe_gates::plan::{CrashPlan, FIELDS, Plan, VerifyPlan};
+use retrysafe_gates::plan::{CrashPlan, FIELDS, Outside, Plan, VerifyPlan};
 
 const PAGE: &str = include_str!("../../../docs/reference/gates.md");
 const GUIDE: &str = include_str!("../../../docs/guides/gates.md");
@@ -35,10 +35,10 @@ fn every_plan_of_the_guide_is_one() {
         let text = format!("{whole}\n{part}");
         Plan::parse(&text, "the guide").expect("the others add to it");
         if part.contains("[[claim]]") {
-            VerifyPlan::parse_with(&text, "the guide", &|_| None).expect("claims too");
+            VerifyPlan::parse_with(&text, "the guide", Outside::NOTHING).expect("claims too");
         }
         if part.contains("[crash]") {
-            CrashPlan::parse_with(&text, "the guide", &|_| None).expect("crashes too");
+            CrashPlan::parse_with(&text, "the guide", Outside::NOTHING).expect("crashes too");
         }
     }
 }
@@ -76,4 +76,49 @@ fn a_plan_that_cannot_tell_its_operations_apart_is_refused() {
     assert!(plan("{}", "").expect_err("all the same").contains("{{nonce}}"));
     assert!(plan("{{nonce}}", "[key]\nheader = false").expect_err("no key").contains("{{key}}"));
     assert!(plan("{{nonce}} {{key}}", "[key]\nheader = false").is_ok());
+}
+
+const CONTRACT: &str = r#"
+api = "Shop"
+namespace = "shop"
+longest_retry_chain = "24h"
+unlisted = "pass"
+scope = { source = "api_key", rotates = false }
+failures = { policy = "A" }
+carrier = { header = "X-Key", syntax = "strict" }
+answers = { statuses = { idempotency_key_payload_mismatch = 422 } }
+[[endpoint]]
+method = "POST"
+path = "/orders"
+key = "required"
+"#;
+
+#[test]
+fn a_contract_says_where_the_key_goes_and_what_answers_mean() {
+    let outside = Outside {
+        file: &|path| if path == "shop.toml" { Ok(CONTRACT.to_owned()) } else { Err("not found".to_owned()) },
+        ..Outside::NOTHING
+    };
+    let read = |contract: &str, path: &str, more: &str| {
+        let text = format!(
+            "base = 'http://h'\ncontract = '{contract}'\n[request]\npath = '{path}'\nbody = '{{{{nonce}}}}'\n{more}\n[[observe]]\nkind = 'log'\nfile = 'f'\n"
+        );
+        Plan::parse_with(&text, "gates.toml", outside).map_err(|faults| faults.to_string())
+    };
+    let plan = read("shop.toml", "/orders", "").expect("a plan");
+    assert_eq!(
+        (plan.key.header.as_deref(), plan.key.quoted, plan.key.required),
+        (Some("x-key"), true, Some(true))
+    );
+    let mismatch = &plan.answers.mismatch[0];
+    assert_eq!(
+        (mismatch.status, mismatch.contains.as_deref()),
+        (422, Some("idempotency_key_payload_mismatch"))
+    );
+    assert_eq!(plan.answers.in_flight[0].contains.as_deref(), Some("idempotency_key_in_flight"));
+    // What the plan says goes first.
+    let own = read("shop.toml", "/orders", "[answers]\nin_flight = [425]").expect("a plan");
+    assert_eq!((own.answers.in_flight[0].status, own.answers.mismatch[0].status), (425, 422));
+    assert!(read("shop.toml", "/refunds", "").expect_err("not listed").contains("guards no POST /refunds"));
+    assert!(read("other.toml", "/orders", "").expect_err("not there").contains("not found"));
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use retrysafe_gates::crash;
-use retrysafe_gates::plan::CrashPlan;
+use retrysafe_gates::plan::{CrashPlan, Outside};
 use retrysafe_gates::report::{Report, Verdict};
 use retrysafe_gates::safety::Allowance;
 
@@ -44,8 +44,8 @@ fn gate(name: &str, provider: bool, more: &str, folder: &Path) -> Report {
         {more}
         "#
     );
-    let plan =
-        CrashPlan::parse_with(&text, "gates.toml", &|_| None).unwrap_or_else(|faults| panic!("{faults}"));
+    let plan = CrashPlan::parse_with(&text, "gates.toml", Outside::NOTHING)
+        .unwrap_or_else(|faults| panic!("{faults}"));
     let allowance = Allowance { owned: None, time: Duration::from_secs(120) };
     crash::run(&plan, &allowance, 7, &mut |_| ()).unwrap_or_else(|not_run| panic!("{}", not_run.0))
 }

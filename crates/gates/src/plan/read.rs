@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use retrysafe_core::contract::{
-    Faults,
+    Contract, Endpoint, Faults,
     walk::{Item, Kind, Section, Sink, Wrong, header, local_path, said},
 };
 use serde_json_path::JsonPath;
@@ -12,7 +12,7 @@ use toml::de::DeTable;
 
 use super::{
     Answers, Base, Claim, Concurrency, CrashPlan, HeaderLine, KeyPlace, Observer, Operation, Plan, Setup,
-    Sign, Source, StubPlan, Template, Values, VerifyPlan,
+    Sign, Source, StubPlan, Template, Values, VerifyPlan, contract,
 };
 
 /// Every table and its fields; the reference page has a row for each.
@@ -38,6 +38,7 @@ pub const FIELDS: &[(&str, &[&str])] = &[
 
 const ROOT: &[&str] = &[
     "base",
+    "contract",
     "request",
     "key",
     "second_account",
@@ -133,21 +134,42 @@ fn home_of(name: &str) -> Option<&'static str> {
 
 type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
 
+/// What a file may refer to: reading it is somebody else's business.
+#[derive(Clone, Copy)]
+pub struct Outside<'a> {
+    /// The value of an environment variable.
+    pub env: &'a dyn Fn(&str) -> Option<String>,
+    /// The text of a file, or why it cannot be read.
+    pub file: &'a dyn Fn(&str) -> Result<String, String>,
+}
+
+impl Outside<'_> {
+    /// Neither variables nor files.
+    pub const NOTHING: Outside<'static> =
+        Outside { env: &|_| None, file: &|_| Err("no file is read here".to_owned()) };
+}
+
+impl std::fmt::Debug for Outside<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Outside")
+    }
+}
+
 impl Plan {
     /// Reads a plan whose values need no environment. `file` is its name, for messages.
     ///
     /// # Errors
     /// [`Faults`]: all of them, each with its place and what to write instead.
     pub fn parse(text: &str, file: &str) -> Result<Plan, Faults> {
-        Self::parse_with(text, file, &|_| None)
+        Self::parse_with(text, file, Outside::NOTHING)
     }
 
-    /// As [`Plan::parse`]; `env` is asked for the values of `{{env.NAME}}`.
+    /// As [`Plan::parse`]; `outside` is asked for the values of `{{env.NAME}}` and for the contract.
     ///
     /// # Errors
     /// As [`Plan::parse`].
-    pub fn parse_with(text: &str, file: &str, env: Env<'_>) -> Result<Plan, Faults> {
-        walk(text, file, |root| plan(root, env))
+    pub fn parse_with(text: &str, file: &str, outside: Outside<'_>) -> Result<Plan, Faults> {
+        walk(text, file, |root| plan(root, outside))
     }
 }
 
@@ -156,8 +178,8 @@ impl VerifyPlan {
     ///
     /// # Errors
     /// As [`Plan::parse`].
-    pub fn parse_with(text: &str, file: &str, env: Env<'_>) -> Result<VerifyPlan, Faults> {
-        walk(text, file, |root| verify_plan(root, env))
+    pub fn parse_with(text: &str, file: &str, outside: Outside<'_>) -> Result<VerifyPlan, Faults> {
+        walk(text, file, |root| verify_plan(root, outside.env))
     }
 }
 
@@ -166,8 +188,8 @@ impl CrashPlan {
     ///
     /// # Errors
     /// As [`Plan::parse`].
-    pub fn parse_with(text: &str, file: &str, env: Env<'_>) -> Result<CrashPlan, Faults> {
-        walk(text, file, |root| crash_plan(root, env))
+    pub fn parse_with(text: &str, file: &str, outside: Outside<'_>) -> Result<CrashPlan, Faults> {
+        walk(text, file, |root| crash_plan(root, outside))
     }
 }
 
@@ -186,7 +208,8 @@ fn walk<T>(text: &str, file: &str, read: impl FnOnce(&Section<'_>) -> Option<T>)
     }
 }
 
-fn plan(root: &Section<'_>, env: Env<'_>) -> Option<Plan> {
+fn plan(root: &Section<'_>, outside: Outside<'_>) -> Option<Plan> {
+    let env = outside.env;
     let bases = bases(root);
     let request_item = root.require(
         "request",
@@ -194,7 +217,8 @@ fn plan(root: &Section<'_>, env: Env<'_>) -> Option<Plan> {
         "write [request] with method, path and body",
     );
     let request = request_item.as_ref().and_then(|item| operation(item, env));
-    let key = key(root);
+    let stated = request.as_ref().and_then(|request| stated(root, request, outside));
+    let key = key(root, stated.as_ref());
     let second_account = root.get("second_account").and_then(|item| {
         let section = item.section(ACCOUNT)?;
         section.require(
@@ -208,7 +232,7 @@ fn plan(root: &Section<'_>, env: Env<'_>) -> Option<Plan> {
     let failing = root.get("failing").and_then(|item| operation(&item, env));
     let stub = root.get("stub").and_then(|item| stub(&item));
     let observers = observers(root, stub.is_some(), env);
-    let answers = answers(root);
+    let answers = answers(root, stated.as_ref());
     let concurrency = concurrency(root);
     let (request, key) = (request?, key?);
     if let Some(item) = &request_item {
@@ -254,8 +278,8 @@ fn verify_plan(root: &Section<'_>, env: Env<'_>) -> Option<VerifyPlan> {
     Some(VerifyPlan { bases, claims, observers, quiet, timeout })
 }
 
-fn crash_plan(root: &Section<'_>, env: Env<'_>) -> Option<CrashPlan> {
-    let plan = plan(root, env);
+fn crash_plan(root: &Section<'_>, outside: Outside<'_>) -> Option<CrashPlan> {
+    let plan = plan(root, outside);
     let why = "the gate starts the API, kills it and starts it again";
     let item = root.require("crash", why, "write [crash] with command and ready")?;
     if root.get("stub").is_none() {
@@ -419,23 +443,57 @@ fn headers(section: &Section<'_>, env: Env<'_>) -> Vec<HeaderLine> {
     lines
 }
 
-fn key(root: &Section<'_>) -> Option<KeyPlace> {
-    let standard = || Some("Idempotency-Key".to_owned());
-    let Some(item) = root.get("key") else {
-        return Some(KeyPlace { header: standard(), quoted: false, required: None });
-    };
+/// What the contract says of the operation, if the plan names one.
+struct Stated {
+    contract: Contract,
+    /// Its place in the contract.
+    endpoint: Endpoint,
+}
+
+fn stated(root: &Section<'_>, request: &Operation, outside: Outside<'_>) -> Option<Stated> {
+    let item = root.get("contract")?;
+    let contract = item.text(|path| {
+        let help = "name a contract that `retrysafe check` accepts".to_owned();
+        let text =
+            (outside.file)(path).map_err(|why| (format!("{path} cannot be read: {why}"), help.clone()))?;
+        Contract::parse(&text, path).map_err(|faults| {
+            let first = faults
+                .faults
+                .first()
+                .map(|fault| format!("{}:{}: {}", fault.line, fault.column, fault.message));
+            (format!("{path} is no contract: {}", first.unwrap_or_default()), help)
+        })
+    })?;
+    let path = request.path.fill(&Values { id: "1".to_owned(), nonce: "1".to_owned(), ..Values::default() });
+    match contract::endpoint(&contract, &request.method, &path) {
+        Some(endpoint) => {
+            let endpoint = endpoint.clone();
+            Some(Stated { contract, endpoint })
+        }
+        None => {
+            let message = format!("the contract guards no {} {path}", request.method);
+            item.fault(message, "name an operation that it lists with a key, or leave the contract out");
+            None
+        }
+    }
+}
+
+fn key(root: &Section<'_>, stated: Option<&Stated>) -> Option<KeyPlace> {
+    let standard = KeyPlace { header: Some("Idempotency-Key".to_owned()), quoted: false, required: None };
+    let standard = stated.map_or(standard, |stated| contract::key(&stated.endpoint));
+    let Some(item) = root.get("key") else { return Some(standard) };
     let section = item.section(KEY)?;
     let header = match section.get("header") {
-        None => standard(),
+        None => standard.header,
         // The operation itself has `{{key}}` in it.
         Some(item) if item.is_off() => None,
         Some(item) => item.text(|text| header(text).map(|_| text.to_owned())),
     };
-    let required = section.get("required").and_then(|item| item.flag());
-    Some(KeyPlace { header, quoted: section.flag("quoted", false), required })
+    let required = section.get("required").map_or(standard.required, |item| item.flag());
+    Some(KeyPlace { header, quoted: section.flag("quoted", standard.quoted), required })
 }
 
-fn answers(root: &Section<'_>) -> Answers {
+fn answers(root: &Section<'_>, stated: Option<&Stated>) -> Answers {
     let plain = |statuses: &[u16]| -> Vec<Sign> {
         statuses.iter().map(|&status| Sign { status, contains: None }).collect()
     };
@@ -449,6 +507,9 @@ fn answers(root: &Section<'_>) -> Answers {
         varying_headers: VARYING.iter().map(|&name| name.to_owned()).collect(),
         mismatch_beats_in_flight: false,
     };
+    if let Some(Stated { contract, endpoint }) = stated {
+        contract::answers(contract, endpoint, &mut answers);
+    }
     let Some(section) = root.get("answers").and_then(|item| item.section(ANSWERS)) else { return answers };
     for (field, signs) in [
         ("in_flight", &mut answers.in_flight),
@@ -461,7 +522,7 @@ fn answers(root: &Section<'_>) -> Answers {
             *signs = item.list().iter().filter_map(sign).collect();
         }
     }
-    answers.replay_marker = section.text("replay_marker", header);
+    answers.replay_marker = section.text("replay_marker", header).or(answers.replay_marker);
     answers.varying_headers.extend(section.list("varying_headers", header, Vec::new()));
     answers.mismatch_beats_in_flight = section.flag("mismatch_beats_in_flight", false);
     answers

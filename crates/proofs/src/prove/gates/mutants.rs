@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
-use retrysafe_gates::plan::{CrashPlan, Plan};
+use retrysafe_gates::plan::{CrashPlan, Outside, Plan};
 use retrysafe_gates::report::{Report, Verdict};
 use retrysafe_mutants::{Mutant, Running, TABLE, Terms};
 
@@ -107,7 +107,7 @@ fn crash(mutant: &Mutant, seed: u64) -> Result<Report> {
         "base = \"http://{own}\"\n{CRASH_PLAN}\n[stub]\nlisten = \"{stub}\"\n\
          [crash]\ncommand = {words:?}\nready = \"/health\"\nsettled_within = \"1s\"\nsweep = 0\n"
     );
-    let plan = CrashPlan::parse_with(&text, "gates.toml", &|_| None)
+    let plan = CrashPlan::parse_with(&text, "gates.toml", Outside::NOTHING)
         .map_err(|faults| anyhow::anyhow!("{faults}"))?;
     retrysafe_gates::crash::run(&plan, &ALLOWANCE, seed & 0xff_ffff, &mut |_| ())
         .map_err(|not_run| anyhow::anyhow!(not_run.0))
