@@ -29,6 +29,8 @@
 //! # }
 //! ```
 //!
+//! A function that calls outside is a plan of [steps](Consumer::steps) instead.
+//!
 //! # Limits
 //! - Deliveries are told apart for the length of the window, from the end of the first run on. It is to be at least as
 //!   long as the sender goes on sending.
@@ -37,6 +39,7 @@
 mod open;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+mod steps;
 
 use std::{sync::Arc, time::Duration};
 
@@ -85,6 +88,10 @@ impl Terms {
     pub fn new(name: &str, window: Duration) -> Result<Self, BadEvent> {
         let namespace = Namespace::new(name).map_err(|fault| BadEvent(fault.to_string()))?;
         Ok(Self { namespace, name: name.into(), window, reap: REAP.max(window) })
+    }
+
+    fn times(&self) -> Times {
+        Times { replay: self.window, reap: self.reap }
     }
 }
 
@@ -135,6 +142,9 @@ pub enum ConsumeError {
     /// The store failed.
     #[error("the store failed; let the event come again")]
     Store(#[source] StoreError),
+    /// It is to run in steps, and nobody gave the recovery such a plan, or this consumer.
+    #[error("{0}")]
+    NoSteps(&'static str),
     /// There is no such event.
     #[error(transparent)]
     Bad(#[from] BadEvent),
@@ -232,13 +242,18 @@ impl<D: Store> Consumer<D> {
     }
 
     /// The same decision as for a request (F14: a mismatch before anything else).
-    fn step(&self, delivery: &Delivery, seen: Option<&Record>) -> Result<Step, StoreError> {
+    fn step(
+        &self,
+        delivery: &Delivery,
+        seen: Option<&Record>,
+        recovery: RecoveryClass,
+    ) -> Result<Step, StoreError> {
         let asked =
             Asked { fingerprint: delivery.fingerprint, verify: &*delivery.verify, prefers_async: false };
         let rules = Rules {
             endpoint: &self.terms.name,
             contract_version: 1,
-            recovery: RecoveryClass::Atomic,
+            recovery,
             lease: LEASE,
             in_flight: &POLICY,
         };
@@ -265,8 +280,7 @@ impl<D: Store> Consumer<D> {
             false => Body::Kept(result.clone()),
         };
         let outcome = Outcome { status: 200, headers: Vec::new(), body, trailers: Vec::new() };
-        let times = Times { replay: self.terms.window, reap: self.terms.reap };
-        opened.complete(outcome, times, None, now)
+        opened.complete(outcome, self.terms.times(), None, now)
     }
 
     /// After a commit that had no answer: what is there decides, and absence decides nothing (protocol 19).

@@ -80,8 +80,9 @@ pub use steps::{Asked, Call, CallFault, Found, Halt, Steps};
 
 #[cfg(feature = "axum")]
 pub(crate) use http::declared;
+pub(crate) use http::{Ended, Home, attempt};
 
-use crate::{Retrysafe, reply::Reply};
+use crate::{Retrysafe, consume::Consumer, reply::Reply};
 use drainer::Sender;
 use meters::Meters;
 
@@ -142,6 +143,7 @@ struct Shared<D> {
     patience: Patience,
     observe: Observe,
     meters: Meters,
+    consumers: HashMap<Arc<str>, Arc<dyn Home>>,
     waiting: waiting::Waiting,
 }
 
@@ -165,6 +167,7 @@ pub struct RecoveryBuilder<D> {
     database: Arc<D>,
     plans: Vec<Plan<D>>,
     senders: HashMap<Box<str>, Sender>,
+    consumers: Vec<Consumer<D>>,
     terms: Terms,
     patience: Patience,
     observe: Observe,
@@ -192,6 +195,7 @@ impl<D: Journal> Recovery<D> {
             database,
             plans: Vec::new(),
             senders: HashMap::new(),
+            consumers: Vec::new(),
             terms: Terms::default(),
             patience: Patience::default(),
             observe: Observe::default(),
@@ -201,6 +205,26 @@ impl<D: Journal> Recovery<D> {
     /// The database.
     pub fn database(&self) -> &Arc<D> {
         &self.shared.database
+    }
+
+    /// The plan of that name.
+    pub(crate) fn plan(&self, name: &str) -> Option<Plan<D>> {
+        self.shared.plans.get(name).cloned()
+    }
+
+    /// What is said of the events of that consumer.
+    pub(crate) fn consumer(&self, name: &str) -> Option<Arc<dyn Home>> {
+        self.shared.consumers.get(name).cloned()
+    }
+
+    /// After how long somebody goes on after a failure.
+    pub(crate) fn first_pause(&self) -> std::time::Duration {
+        retrysafe_core::recovery::pause(&self.shared.terms, 1, 0)
+    }
+
+    /// An attempt ended.
+    pub(crate) fn attempted(&self, by: retrysafe_core::recovery::Attended, ended: &Ended) {
+        self.shared.meters.attempted(by, ended);
     }
 }
 
@@ -218,6 +242,12 @@ impl<D: Store> RecoveryBuilder<D> {
         F: Future<Output = Result<(), NotSent>> + Send + 'static,
     {
         self.senders.insert(name.into(), Arc::new(move |effect| Box::pin(send(effect))));
+        self
+    }
+
+    /// Events of this consumer run in steps ([`Consumer::steps`]), and abandoned ones are completed.
+    pub fn consumer(mut self, consumer: &Consumer<D>) -> Self {
+        self.consumers.push(consumer.clone());
         self
     }
 
@@ -244,10 +274,13 @@ impl<D: Store> RecoveryBuilder<D> {
     /// # Errors
     /// [`RecoveryFault`] says what does not fit.
     pub fn build(self) -> Result<Recovery<D>, RecoveryFault> {
-        let Self { retrysafe, database, plans, senders, terms, patience, observe } = self;
-        if !std::ptr::addr_eq(Arc::as_ptr(&database), Arc::as_ptr(retrysafe.store())) {
+        let Self { retrysafe, database, plans, senders, consumers, terms, patience, observe } = self;
+        let elsewhere = consumers.iter().any(|consumer| !Arc::ptr_eq(consumer.database(), &database));
+        if elsewhere || !std::ptr::addr_eq(Arc::as_ptr(&database), Arc::as_ptr(retrysafe.store())) {
             return Err(RecoveryFault::AnotherStore);
         }
+        let longest = retrysafe.guard.engine.contract.answer_timeout;
+        let consumers = consumers.iter().map(|consumer| consumer.home(longest)).collect();
         let mut by_name = HashMap::with_capacity(plans.len());
         for plan in plans {
             let name = Arc::clone(plan.shape.name());
@@ -266,6 +299,7 @@ impl<D: Store> RecoveryBuilder<D> {
             patience,
             observe,
             meters,
+            consumers,
             waiting,
         };
         Ok(Recovery { shared: Arc::new(shared) })

@@ -4,7 +4,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use retrysafe_core::claim::Opened;
+use retrysafe_core::{claim::Opened, record::RecoveryClass};
 use retrysafe_store::{
     ErrorKind, Store,
     transactional::{Begun, Committed, OpenTransaction, Transactional, Undone},
@@ -40,7 +40,10 @@ impl<D: Store + Transactional> Consumer<D> {
     {
         let mut seen = None;
         for _ in 0..ROUNDS_MAX {
-            let write = match self.step(&delivery, seen.as_ref()).map_err(ConsumeError::Store)? {
+            let write = match self
+                .step(&delivery, seen.as_ref(), RecoveryClass::Atomic)
+                .map_err(ConsumeError::Store)?
+            {
                 Step::Told(consumed) => return Ok(consumed),
                 Step::Try(write) => write,
             };

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use retrysafe_core::claim::Opened;
+use retrysafe_core::{claim::Opened, record::RecoveryClass};
 use retrysafe_store::{
     ErrorKind, Store, StoreError,
     sqlite::{SqliteStore, SqliteTx, Transacted, Verdict},
@@ -33,7 +33,10 @@ impl Consumer<SqliteStore> {
         let work = Arc::new(Mutex::new(Some(work)));
         let mut seen = None;
         for _ in 0..ROUNDS_MAX {
-            let write = match self.step(&delivery, seen.as_ref()).map_err(ConsumeError::Store)? {
+            let write = match self
+                .step(&delivery, seen.as_ref(), RecoveryClass::Atomic)
+                .map_err(ConsumeError::Store)?
+            {
                 Step::Told(consumed) => return Ok(consumed),
                 Step::Try(write) => write,
             };

@@ -48,7 +48,7 @@ pub(super) struct Attempt<D> {
 }
 
 /// What an attempt is made of, before its journal is read.
-pub(super) struct Opening<D> {
+pub(crate) struct Opening<D> {
     pub(super) database: Arc<D>,
     pub(super) claim: Claim,
     pub(super) record: Record,

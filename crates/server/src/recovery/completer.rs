@@ -285,12 +285,12 @@ impl<D: Journal> Recovery<D> {
         now: Wall,
     ) -> Result<Done, StoreError> {
         let Self { shared } = self;
-        // The endpoint is gone from the contract: nobody here knows how its answers are kept.
-        let Some(endpoint) = shared.retrysafe.guard.plans.get(&record.endpoint) else {
+        // The endpoint is gone from the contract, or its consumer is elsewhere.
+        let Some(home) = self.home(&record.endpoint) else {
             return Ok(Done::Waits(now.plus(ELSEWHERE_PAUSE)));
         };
         let Some(claim) = self.take_over(address, record, now).await? else { return Ok(Done::Lost) };
-        let opening = self.opening(claim, plan, endpoint, (Attended::Completer, None));
+        let opening = self.opening(claim, plan, home, (Attended::Completer, None));
         let terms = shared.terms;
         let entropy = entropy();
         let ended = attempt(opening, move |tries| pause(&terms, tries, entropy)).await;
@@ -306,10 +306,7 @@ impl<D: Journal> Recovery<D> {
         now: Wall,
     ) -> Result<Option<Claim>, StoreError> {
         let Self { shared } = self;
-        let lease = match shared.retrysafe.guard.plans.get(&record.endpoint) {
-            Some(plan) => plan.endpoint.windows.lease,
-            None => shared.terms.patience,
-        };
+        let lease = self.home(&record.endpoint).map_or(shared.terms.patience, |home| home.lease());
         let attempt: AttemptId = fresh()?.attempt;
         let write = takeover(record, attempt, lease, now);
         match shared.database.write_if(address, &write).await? {

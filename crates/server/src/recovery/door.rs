@@ -15,7 +15,7 @@ use axum::{
     routing::post,
 };
 use http::{HeaderMap, StatusCode, header};
-use retrysafe_core::ids::StatusId;
+use retrysafe_core::{address::Namespace, ids::StatusId};
 use retrysafe_store::{StoreError, journal::Journal};
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -93,10 +93,14 @@ impl<D: Journal> Recovery<D> {
     /// Goes on with the operation, if it is abandoned. `None`: there is no such request.
     async fn ask(&self, operation: StatusId) -> Result<Option<&'static str>, StoreError> {
         let Self { shared } = self;
-        let namespace = &shared.retrysafe.contract().namespace;
-        let Some(address) = shared.database.locate(namespace, operation).await? else { return Ok(None) };
-        let Some(record) = shared.database.load(&address).await? else { return Ok(None) };
-        Ok(Some(became(&self.clone().look_after(address, record).await)))
+        // A consumer's events are under its own name.
+        let consumers = shared.consumers.keys().filter_map(|name| Namespace::new(name).ok());
+        for namespace in std::iter::once(shared.retrysafe.contract().namespace.clone()).chain(consumers) {
+            let Some(address) = shared.database.locate(&namespace, operation).await? else { continue };
+            let Some(record) = shared.database.load(&address).await? else { continue };
+            return Ok(Some(became(&self.clone().look_after(address, record).await)));
+        }
+        Ok(None)
     }
 }
 

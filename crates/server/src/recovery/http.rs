@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// What an endpoint says of its requests.
-pub(super) trait Home: Send + Sync {
+pub(crate) trait Home: Send + Sync {
     /// What is stored of a plan's answer, and what is sent.
     fn conclude(&self, reply: Reply) -> (Outcome, Times, Option<ResourceId>, Response<Body>);
 
@@ -72,7 +72,7 @@ impl Home for OfEndpoint {
 }
 
 /// How an attempt ended.
-pub(super) enum Ended {
+pub(crate) enum Ended {
     /// With an answer, which is stored.
     Answered(Box<Response<Body>>),
     /// Another is to go on.
@@ -86,7 +86,7 @@ pub(super) enum Ended {
 }
 
 /// Runs one attempt to its end, and writes down how it ended. `rest` is how long the request rests after a failure.
-pub(super) async fn attempt<D: Journal>(opening: Opening<D>, rest: impl FnOnce(u32) -> Duration) -> Ended {
+pub(crate) async fn attempt<D: Journal>(opening: Opening<D>, rest: impl FnOnce(u32) -> Duration) -> Ended {
     let home = Arc::clone(&opening.home);
     let endpoint = Arc::clone(&opening.record.endpoint);
     let attempt = match opening.open().await {
@@ -208,7 +208,8 @@ impl Guard {
             Some(deadline) => deadline.saturating_duration_since(tokio::time::Instant::now()),
             None => self.engine.contract.answer_timeout,
         };
-        let opening = recovery.opening(claim, plan, &job.plan, (Attended::Retry, Some((request, patience))));
+        let home = recovery.of_endpoint(&job.plan);
+        let opening = recovery.opening(claim, plan, home, (Attended::Retry, Some((request, patience))));
         let terms = recovery.shared.terms;
         // A caller that comes again finds it free; a completer that is quick finds it first.
         let ended = attempt(opening, move |_| pause(&terms, 1, 0)).await;
@@ -233,15 +234,29 @@ impl Guard {
 }
 
 impl<D: Journal> Recovery<D> {
-    pub(super) fn opening(
+    /// How long an attempt may take, whoever asked for it.
+    pub(crate) fn longest(&self) -> Duration {
+        self.shared.retrysafe.guard.engine.contract.answer_timeout
+    }
+
+    fn of_endpoint(&self, endpoint: &Arc<Endpoint>) -> Arc<dyn Home> {
+        Arc::new(OfEndpoint { plan: Arc::clone(endpoint), longest: self.longest() })
+    }
+
+    /// What is said of requests of this name: an endpoint of the contract, or a consumer. `None`: nobody here knows how its
+    /// answers are kept.
+    pub(super) fn home(&self, name: &Arc<str>) -> Option<Arc<dyn Home>> {
+        let endpoint = self.shared.retrysafe.guard.plans.get(name).map(|endpoint| self.of_endpoint(endpoint));
+        endpoint.or_else(|| self.shared.consumers.get(name).cloned())
+    }
+
+    pub(crate) fn opening(
         &self,
         claim: Claim,
         plan: Plan<D>,
-        endpoint: &Arc<Endpoint>,
+        home: Arc<dyn Home>,
         (by, request): (Attended, Option<(Snapshot, Duration)>),
     ) -> Opening<D> {
-        let longest = self.shared.retrysafe.guard.engine.contract.answer_timeout;
-        let home = Arc::new(OfEndpoint { plan: Arc::clone(endpoint), longest });
         let write = claim.renewal(retrysafe_core::time::Wall::from_unix_ms(0), Duration::ZERO);
         Opening {
             database: Arc::clone(&self.shared.database),

@@ -10,9 +10,11 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::future::join_all;
+use retrysafe_core::contract::Contract;
 use retrysafe_server::{
-    BoxError,
+    BoxError, Reply, Retrysafe,
     consume::{ConsumeError, Consumed, Consumer, Event, Terms},
+    recovery::{Asked, CallFault, External, Found, Halt, Phase, Plan, Recovery, Request, Shape, Steps},
 };
 use retrysafe_store::{
     Store,
@@ -185,4 +187,115 @@ async fn results_are_kept_for_the_window_and_reaped_after_it() {
     rows.store.clock().advance(Duration::from_secs(73 * 3600));
     assert_eq!(consumer.reap(10).await.unwrap(), 1);
     assert!(rows.now().is_ok());
+}
+
+const CONTRACT: &str = r#"
+api = "Invoices"
+namespace = "invoices-api"
+longest_retry_chain = "24h"
+unlisted = "refuse"
+[scope]
+source = "api_key"
+rotates = false
+[failures]
+policy = "A"
+[client]
+drop_stored_statuses = true
+[[endpoint]]
+method = "POST"
+path = "/invoices"
+key = "required"
+"#;
+
+/// A mail service that loses the answer to its first call.
+#[derive(Clone, Default)]
+struct Mail {
+    calls: Arc<AtomicU64>,
+    asked: Arc<AtomicU64>,
+}
+
+async fn invoice_by_mail(
+    mut steps: Steps<SqliteStore>,
+    request: Request<String>,
+    mail: Mail,
+) -> Result<Reply, Halt> {
+    let of = request.fields;
+    let id = steps
+        .phase_sync("draft", move |tx| {
+            tx.execute("INSERT INTO invoice (of) VALUES (?1)", [of])?;
+            Ok(Phase::Point(tx.last_insert_rowid()))
+        })
+        .await?;
+    let asked = mail.clone();
+    let receipt: u64 = steps
+        .external_or_ask(
+            "send",
+            &id,
+            |_call| async move {
+                mail.calls.fetch_add(1, Ordering::SeqCst);
+                Err(CallFault::Unknown("the answer was lost".into()))
+            },
+            |_question: Asked| async move {
+                asked.asked.fetch_add(1, Ordering::SeqCst);
+                Found::Done(7_u64)
+            },
+        )
+        .await?;
+    steps.answer_sync("book", move |_| Ok(Reply::json(200, &(id, receipt)))).await
+}
+
+/// A function that calls outside: the call is made once, whoever goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn spec_5_3_an_event_in_steps_is_gone_on_with_by_the_next_delivery_and_by_a_completer() {
+    for by_completer in [false, true] {
+        let (consumer, _folder) = sqlite().await;
+        let mail = Mail::default();
+        let contract = Contract::parse(CONTRACT, "invoices.toml").unwrap();
+        let layer = Retrysafe::builder(contract, consumer.database().clone())
+            .fingerprint_keys(deployment_keys())
+            .build()
+            .unwrap();
+        let shape = Shape::new("by-mail").unwrap().phase("draft").unwrap();
+        let shape = shape.external("send", External::ASK).unwrap().phase("book").unwrap();
+        let plan = {
+            let mail = mail.clone();
+            Plan::new(shape, move |steps, request: Request<String>| {
+                invoice_by_mail(steps, request, mail.clone())
+            })
+        };
+        let quick = retrysafe_server::recovery::Terms {
+            pause_first: Duration::from_millis(2),
+            pause_longest: Duration::from_millis(4),
+            ..Default::default()
+        };
+        let without = Recovery::of(&layer, consumer.database().clone()).plan(plan.clone()).build().unwrap();
+        let recovery = Recovery::of(&layer, consumer.database().clone());
+        let recovery = recovery.plan(plan).consumer(&consumer).terms(quick).build().unwrap();
+        let deliver = async |recovery, payload: &str| {
+            consumer.steps(&event("evt_1", payload), recovery, "by-mail", &"evt_1".to_owned()).await
+        };
+        assert!(matches!(deliver(&without, "{}").await, Err(ConsumeError::NoSteps(_))));
+
+        assert_eq!(deliver(&recovery, "{}").await.unwrap(), Consumed::InFlight);
+        assert_eq!(deliver(&recovery, "{\"other\": 1}").await.unwrap(), Consumed::Mismatch);
+        let result = Bytes::from("[1,7]");
+        let mut told = Consumed::InFlight;
+        for _ in 0..400 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            if by_completer && recovery.pass().await.unwrap().completed == 0 {
+                continue;
+            }
+            told = deliver(&recovery, "{}").await.unwrap();
+            if told != Consumed::InFlight {
+                break;
+            }
+        }
+        let expected =
+            if by_completer { Consumed::Replayed(result.clone()) } else { Consumed::Done(result.clone()) };
+        assert_eq!(told, expected);
+        assert_eq!(deliver(&recovery, "{}").await.unwrap(), Consumed::Replayed(result));
+        assert_eq!(mail.calls.load(Ordering::SeqCst), 1, "the call is made once");
+        assert!(mail.asked.load(Ordering::SeqCst) > 0);
+        assert_eq!(invoices(&consumer).await, 1);
+    }
 }
