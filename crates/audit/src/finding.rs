@@ -206,6 +206,22 @@ rules! {
         "codes and refresh tokens work once; say what a repeated call returns";
     S608 Warning "an effect outside of the API, and the key is optional"
         "require the key";
+    G801 Error "a state-changing method without an idempotency level, a key, or a word about retries"
+        "add a request_id (AIP-155), or set idempotency_level";
+    G802 Error "automatic retries of a method that nothing makes safe"
+        "take it out of the retryPolicy, or accept a request_id first";
+    G803 Warning "retries of codes after which it may have happened"
+        "retry UNAVAILABLE only, where a call changes state (AIP-194)";
+    G804 Warning "a creation that says it is idempotent, and has no key"
+        "say by what a second call is recognised, and with which status it is answered";
+    G805 Warning "no side effects, by its level; a change, by its name"
+        "correct one of the two: clients send such calls by GET, and repeat them";
+    G806 Warning "a request_id that clients do not fill in"
+        "an optional text at the top of the request, of format UUID4 (AIP-4235)";
+    G807 Info "a stream of requests: it cannot be retried after its first message"
+        "resume by offsets, or say that it is not retried";
+    G808 Info "verb and name disagree"
+        "make them say the same";
     X901 Error "the contract lists an operation that the document does not have"
         "correct one of the two";
     X902 Error "the document has a state-changing operation that the contract does not list"

@@ -33,6 +33,7 @@ mod judge;
 mod keys;
 pub mod lines;
 mod operation;
+pub mod proto;
 mod report;
 mod rules;
 mod tree;

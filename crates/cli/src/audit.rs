@@ -8,6 +8,7 @@ mod json;
 mod junit;
 mod markdown;
 mod page;
+mod rpc;
 mod sarif;
 mod source;
 mod view;
@@ -52,9 +53,15 @@ Try:
   retrysafe audit --code src                       # keys made in retry loops, backoff without jitter, claims that race
   retrysafe audit --rules")]
 pub(crate) struct AuditArgs {
-    /// The OpenAPI document
+    /// The OpenAPI document; or a .proto file, or a set of descriptors (.binpb, .pb, .desc, .protoset)
     #[arg(required_unless_present_any = ["rules", "code"])]
     document: Option<PathBuf>,
+    /// For .proto files: folders of their imports
+    #[arg(long, value_name = "DIR", short = 'I')]
+    proto_path: Vec<PathBuf>,
+    /// For protobuf: gRPC service configs, whose retries are judged
+    #[arg(long, value_name = "FILE")]
+    service_config: Vec<PathBuf>,
     /// Audit source code instead: files, or folders of them (Rust, Python, JavaScript, TypeScript, Go)
     #[arg(long, value_name = "PATH", num_args = 1.., conflicts_with_all = ["document", "contract", "baseline", "write_baseline", "waivers"])]
     code: Vec<PathBuf>,
@@ -111,7 +118,11 @@ pub(crate) fn run(args: &AuditArgs) -> ExitCode {
     if args.rules {
         return rules();
     }
-    let audited = if args.code.is_empty() { audit(args) } else { sources(args) };
+    let audited = match &args.document {
+        Some(path) if rpc::is_proto(path) => services(args, path),
+        _ if args.code.is_empty() => audit(args),
+        _ => sources(args),
+    };
     match audited {
         Ok(0) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::from(FOUND),
@@ -166,6 +177,30 @@ impl AuditArgs {
     fn worst(&self) -> Severity {
         if self.strict { Severity::Warning } else { Severity::Error }
     }
+}
+
+/// How many findings in services of protobuf count as errors.
+fn services(args: &AuditArgs, path: &Path) -> Result<usize, Failure> {
+    if args.contract.is_some()
+        || args.baseline.is_some()
+        || args.write_baseline.is_some()
+        || args.waivers.is_some()
+    {
+        return Err(Failure::usage("contracts, baselines and waivers are for OpenAPI documents"));
+    }
+    let report = rpc::audited(path, &args.proto_path, &args.service_config)?;
+    let text = match args.format() {
+        Format::Terminal => rpc::page(&report),
+        Format::Json => rpc::json(&report),
+        Format::Sarif => rpc::sarif(&report),
+        Format::Junit | Format::Markdown | Format::Html => {
+            return Err(Failure::usage(
+                "protobuf is told as terminal, json or sarif; choose one with --format",
+            ));
+        }
+    };
+    deliver(args, &text)?;
+    Ok(report.count(args.worst()))
 }
 
 /// How many findings in source code count as errors.

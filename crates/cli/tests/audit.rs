@@ -192,3 +192,35 @@ fn source_code_is_audited_below_folders_and_decides_the_exit() {
         assert_eq!(retrysafe(folder.path(), wrong).status.code(), Some(2), "{wrong:?}");
     }
 }
+
+#[test]
+fn protobuf_is_compiled_without_a_compiler() {
+    let folder = project(&[
+        (
+            "api/shop.proto",
+            "syntax = \"proto3\";\npackage shop;\nimport \"parts/order.proto\";\nservice Shop {\n  rpc CreateOrder(parts.Order) returns (parts.Order);\n}\n",
+        ),
+        (
+            "api/parts/order.proto",
+            "syntax = \"proto3\";\npackage parts;\nmessage Order { string id = 1; }\nservice Hidden { rpc CreateIt(Order) returns (Order); }\n",
+        ),
+        ("api/broken.proto", "syntax = \"proto3\";\nservice {"),
+        (
+            "grpc.json",
+            r#"{"methodConfig": [{"name": [{"service": "shop.Shop"}], "retryPolicy": {"retryableStatusCodes": ["UNAVAILABLE"]}}]}"#,
+        ),
+    ]);
+    let output =
+        retrysafe(folder.path(), &["audit", "api/shop.proto", "--service-config", "grpc.json", "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["rpcs"].as_array().unwrap().len(), 1, "imports are somebody else's");
+    let rules: Vec<&str> =
+        json["findings"].as_array().unwrap().iter().filter_map(|one| one["rule"].as_str()).collect();
+    assert_eq!(rules, ["G801", "G802"]);
+    // Only names say so: warnings.
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(retrysafe(folder.path(), &["audit", "api/shop.proto", "--strict"]).status.code(), Some(1));
+    let output = retrysafe(folder.path(), &["audit", "api/broken.proto"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("is not compiled"), "{}", text(&output.stderr));
+}
