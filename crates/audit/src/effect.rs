@@ -442,6 +442,12 @@ fn post(operation: &Operation<'_>) -> Judged {
     if name_words.len() > 1 && name_words[0] == "post" {
         name_words.remove(0);
     }
+    if let [.., using, method] = name_words.as_slice()
+        && using == "using"
+        && method == "post"
+    {
+        name_words.truncate(name_words.len() - 2);
+    }
     // `/services.get_map`, `/get-map`: a name in the path.
     let called = words(last.rsplit('.').next().unwrap_or_default());
     let starts_reading = called.first().is_some_and(|word| is(CALLS_READING, word))
@@ -481,7 +487,9 @@ fn post(operation: &Operation<'_>) -> Judged {
     // `2XX` says nothing of what was made.
     let made = operation.responses.iter().any(|one| one.status == "201")
         || successes.iter().any(|one| one.headers.iter().any(|name| name.eq_ignore_ascii_case("location")));
-    let changes = made
+    // Frameworks declare 201 for every POST: a name that says what it reads knows better, and the two together are a question.
+    let reads_by_name = name_words.first().is_some_and(|word| word == "list" || is(CALLS_READING, word));
+    let changes = made && !reads_by_name
         || verb.clone().any(|word| is(WRITES, word))
         || action.as_ref().is_none_or(Vec::is_empty) && last_words.iter().any(|word| is(WRITES, word))
         || is(WRITES, told.strip_suffix('s').map(str::to_owned).as_ref().unwrap_or(&told));

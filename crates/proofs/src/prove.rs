@@ -7,6 +7,7 @@ mod cases;
 mod client;
 mod code;
 mod crashes;
+mod designed;
 mod fleet;
 mod gates;
 mod kills;
@@ -126,8 +127,9 @@ fn prove(id: &str, scale: Scale) -> Result<bool> {
         "gates.3" => gates::peers::prove(scale),
         "gates.4" => gates::ours::prove(scale),
         "contract-tools.1" => audited::prove_facts(scale),
-        "contract-tools.4" => code::prove(scale),
         "contract-tools.3" => audited::prove_size(scale),
+        "contract-tools.4" => code::prove(scale),
+        "contract-tools.5" => designed::prove(scale),
         "contract-tools.6" => page::prove(scale),
         "main-job.1" => once::prove(scale),
         "main-job.2" => sdks::prove(scale),
