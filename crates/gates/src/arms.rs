@@ -91,6 +91,8 @@ pub enum Shape {
     AtOnce,
     /// Spread over the time of the first one.
     Late,
+    /// All complete in one packet, over HTTP/2.
+    OnePacket,
 }
 
 impl Shape {
@@ -101,6 +103,7 @@ impl Shape {
             Self::InTurn => "one after the other",
             Self::AtOnce => "at once",
             Self::Late => "spread over the time of the first",
+            Self::OnePacket => "in one packet",
         }
     }
 }

@@ -6,9 +6,14 @@
 //! - **Late.** The requests are spread over the time in which the first one runs and finishes. This meets locks that end
 //!   too early and claims given up before their result can be seen, which the first shape never does.
 //!
+//! - **In one packet**, over HTTP/2 (`packet`): no spread at all, and one connection for all.
+//!
 //! One thread and sockets that do not block: the kernel keeps what came until it is read, and the gate takes little from
 //! the processors it shares with the server. Whether the requests were together is not taken from clocks alone: right
 //! after the last byte it is asked which sockets have an answer *already* ([`Volley::early`]).
+
+#[cfg(feature = "http2")]
+mod packet;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -134,6 +139,21 @@ impl Lanes {
         early += lanes.iter().filter(|lane| lane.end.is_some() || lane.has_answer()).count();
         self.read(&mut lanes, None, watch);
         self.close(lanes, early)
+    }
+
+    /// All shots complete in one packet, over HTTP/2.
+    #[must_use]
+    pub fn one_packet(&self, shots: &[Shot], settle: Duration) -> Volley {
+        #[cfg(feature = "http2")]
+        return packet::send(&self.bases, shots, settle, self.origin, self.timeout);
+        #[cfg(not(feature = "http2"))]
+        {
+            let (now, _) = (self.now(), settle);
+            let why = || Err(Lost("this build has no HTTP/2 (feature `http2`)".to_owned()));
+            let lost =
+                |_| Timed { first_sent: now, last_sent: now, first_byte: None, done: now, outcome: why() };
+            Volley { timed: shots.iter().map(lost).collect(), early: 0 }
+        }
     }
 
     /// One request alone.
@@ -358,13 +378,34 @@ mod tests {
         // The server answers nobody before it has all of them: one at a time would never end.
         let volley = lanes.at_once(shots(8), Duration::from_millis(5), &mut |_| ());
         assert_eq!(told.try_iter().count(), 8);
-        assert_eq!(volley.early, 0);
         for timed in &volley.timed {
             assert_eq!(timed.outcome.as_ref().map(|answer| answer.status), Ok(201));
             assert!(timed.first_sent <= timed.last_sent && timed.last_sent <= timed.done);
         }
         let all_but_last_sent = volley.timed.iter().map(|timed| timed.first_sent).max();
         assert!(volley.timed.iter().all(|timed| Some(timed.last_sent) >= all_but_last_sent));
+    }
+
+    #[cfg(feature = "http2")]
+    #[test]
+    fn a_server_without_http2_is_a_loss_that_says_so() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n");
+            }
+        });
+        let base = Base { authority: "old".into(), host: "127.0.0.1".into(), port, prefix: String::new() };
+        let lanes = Lanes::new(vec![base], Instant::now(), Duration::from_secs(5));
+        let volley = lanes.one_packet(&shots(2), Duration::ZERO);
+        assert!(
+            volley
+                .timed
+                .iter()
+                .all(|timed| timed.outcome.as_ref().is_err_and(|lost| lost.0.contains("HTTP/2"))),
+            "{volley:?}"
+        );
     }
 
     #[test]

@@ -55,9 +55,14 @@ pub fn estimate(plan: &Plan) -> Estimate {
     let rounds = u64::from(rounds_of(plan));
     let held = if holds(plan) { u64::from(HELD) } else { 0 };
     let (mixed, few) = (u64::from(mixed_rounds(plan)), u64::from(FEW));
-    let races = 2 * rounds + held;
+    let races = u64::from(shapes(plan)) * rounds + held;
     let sent = 3 + requests + races * (requests + 1) + mixed * (requests + 1) + 7 * few * 3;
     Estimate { requests: sent, effects: 3 + requests + races + mixed + 8 * few, effects_at_worst: sent }
+}
+
+/// At once and late; in one packet where the plan says so.
+fn shapes(plan: &Plan) -> u32 {
+    if plan.concurrency.http2 { 3 } else { 2 }
 }
 
 fn mixed_rounds(plan: &Plan) -> u32 {
@@ -215,7 +220,8 @@ impl<'a> Gate<'a> {
         let (mut race, mut replay) = (part_of(Arm::A1), part_of(Arm::A2));
         let rounds = rounds_of(self.plan);
         let held = if holds(self.plan) { HELD } else { 0 };
-        let of = 2 * rounds + held;
+        let shapes = shapes(self.plan);
+        let of = shapes * rounds + held;
         for number in 1..=of {
             if Instant::now() >= self.ends {
                 race.unclear(
@@ -227,8 +233,11 @@ impl<'a> Gate<'a> {
             // Held ones first: where they show a fault, they show it at once.
             let round = match number {
                 number if number <= held => self.runner.held_race(number)?,
-                number if number % 2 == 0 => self.runner.late_race(number)?,
-                number => self.runner.race(number)?,
+                number => match (number - held) % shapes {
+                    1 => self.runner.race(number)?,
+                    2 => self.runner.packet_race(number)?,
+                    _ => self.runner.late_race(number)?,
+                },
             };
             self.note(&round);
             let findings = judge(&round, &self.plan.answers, &self.plan.key);

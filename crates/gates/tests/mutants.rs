@@ -137,3 +137,21 @@ fn a_blind_observer_ends_the_run_before_any_race() {
     assert_eq!(report.parts.len(), 1, "{}", shown(&report));
     assert!(report.requests < 5, "{} requests were sent for nothing", report.requests);
 }
+
+#[test]
+fn a_race_in_one_packet_is_found_and_a_sound_server_passes_it() {
+    for (name, verdict) in [("check-then-insert", Verdict::Fail), ("sound", Verdict::Pass)] {
+        let running = Running::start(find(name).expect("a name"), &Terms::default()).expect("a port");
+        let mut plan = plan(&running, "[concurrency]\nhttp2 = true\nrounds = 3\n");
+        if verdict == Verdict::Fail {
+            // So that no other shape can have found it.
+            plan.concurrency.rounds = Some(1);
+        }
+        let report = concurrency::run(&plan, &ALLOWANCE, 7, &mut |_| ()).expect("it can be run");
+        let race = report.part("A1").expect("it ran");
+        assert_eq!(race.verdict, Some(verdict), "{name}: {}", shown(&report));
+        // At once, late and in one packet: each has broken a promise, or none.
+        let failed = if verdict == Verdict::Fail { 2..=3 } else { 0..=0 };
+        assert!(failed.contains(&race.failed_rounds), "{name}: {}", shown(&report));
+    }
+}

@@ -119,6 +119,7 @@ impl<'a> Runner<'a> {
         let Volley { timed, early } = match shape {
             Shape::Late | Shape::InTurn => self.lanes.late(shots, spread, watch),
             Shape::AtOnce => self.lanes.at_once(shots, self.plan.concurrency.settle, watch),
+            Shape::OnePacket => self.lanes.one_packet(&shots, self.plan.concurrency.settle),
         };
         let exchanges =
             orders.into_iter().zip(timed).map(|(order, timed)| self.exchange(order, timed)).collect();
@@ -209,6 +210,11 @@ impl<'a> Runner<'a> {
     /// A1: one key, late.
     pub(crate) fn late_race(&mut self, number: u32) -> Result<Round, Blind> {
         self.one_key(number, Shape::Late, self.spread, false)
+    }
+
+    /// A1: one key in one packet.
+    pub(crate) fn packet_race(&mut self, number: u32) -> Result<Round, Blind> {
+        self.one_key(number, Shape::OnePacket, Duration::ZERO, false)
     }
 
     /// A1 while the stub holds the first call: at once and, over the time of the hold, late.

@@ -58,7 +58,7 @@ pub(super) const LOG: &[&str] = &["kind", "name", "file", "contains"];
 pub(super) const COMMAND: &[&str] = &["kind", "name", "command"];
 pub(super) const STUB: &[&str] = &["listen", "status", "body", "key_header", "hold", "hold_at_most"];
 pub(super) const CONCURRENCY: &[&str] =
-    &["requests", "rounds", "detect", "miss", "settle", "spread", "quiet", "timeout"];
+    &["requests", "rounds", "detect", "miss", "http2", "settle", "spread", "quiet", "timeout"];
 
 pub(super) const CLAIM: &[&str] =
     &["method", "path", "headers", "body", "read", "newer_body", "volatile", "setup"];

@@ -215,6 +215,8 @@ pub struct Concurrency {
     pub detect: f64,
     /// ...is missed with at most this probability.
     pub miss: f64,
+    /// Races in one packet over HTTP/2 as well.
+    pub http2: bool,
     /// How long all but the last byte lies there before the race.
     pub settle: Duration,
     /// Over which time late requests are spread; `None`: as measured.

@@ -219,6 +219,7 @@ fn concurrency(root: &Section<'_>) -> Concurrency {
         rounds: None,
         detect: DETECT,
         miss: MISS,
+        http2: false,
         settle: SETTLE,
         spread: None,
         quiet: QUIET,
@@ -237,6 +238,7 @@ fn concurrency(root: &Section<'_>) -> Concurrency {
             *share = value;
         }
     }
+    read.http2 = section.flag("http2", false);
     read.settle = section.time("settle", SETTLE);
     read.spread = section.get("spread").and_then(|item| item.time());
     read.quiet = section.time("quiet", QUIET);
