@@ -202,6 +202,13 @@ fn the_page_says_what_an_integrator_has_to_know() {
         "| 2 | random, 0 to 50ms | random, 0 to 1s |",
         "| 3 | random, 0 to 100ms | random, 0 to 2s |",
         "expired in April 2026",
+        // What a reader who had nothing else could not find (contract-tools.6).
+        "| 429, 502, 503, 504 | retry with the same key |",
+        "An attempt without an answer stays open",
+        "the code rules; else its status does",
+        "Keep the time of the first attempt beside the key",
+        "`upstream_timeout` | 504 | yes, with a key |",
+        "`idempotency_outcome_unknown` | 409 | later |",
         "tenacity",
         "Resilience4j",
         "recovery point",

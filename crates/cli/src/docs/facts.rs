@@ -50,6 +50,10 @@ pub(super) fn facts(contract: &Contract, place: Place, base_url: &str) -> Value 
             Quota::Operations => "operations",
         }),
         "others": others(),
+        // One row for all of them, where all have the same.
+        "one_retried": keyed.windows(2).all(|pair| {
+            contract.retried_statuses(pair[0], place) == contract.retried_statuses(pair[1], place)
+        }),
         "any_optional": keyed.iter().any(|one| one.key == KeyUse::Optional),
         "example": shown(&keyed).map(|one| example(contract, one, place, base_url)),
         "story": shown(&keyed).or(keyed.first().copied()).map(story),
@@ -265,6 +269,8 @@ fn example(contract: &Contract, endpoint: &Endpoint, place: Place, base_url: &st
         "header": header,
         "attempts": policy.attempts,
         "elapsed_ms": ms(policy.elapsed),
+        // A part of the time for each attempt: one that hangs must not use up the others'.
+        "attempt_ms": ms(policy.elapsed / policy.attempts.get()),
         "base_ms": ms(policy.backoff.base),
         "throttled_base_ms": ms(policy.backoff.throttled_base),
         "cap_ms": ms(policy.backoff.cap),

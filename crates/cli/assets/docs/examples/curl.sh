@@ -11,12 +11,14 @@ retry=0
 while :; do
     left=$(( deadline - $(date +%s) ))
     [ "$left" -gt 0 ] || { echo "deadline: it may have happened; ask again with key $KEY" >&2; exit 1; }
-    # -w gives 000 where no answer came: then it may have happened all the same.
-    status=$(curl -s -o "$answer" -D "$headers" -w '%{http_code}' --max-time "$left" \
+    limit=$(( left < {{ (attempt_ms / 1000) | int }} ? left : {{ (attempt_ms / 1000) | int }} ))
+    # 000 where no whole answer came: then it may have happened all the same.
+    status=$(curl -s -o "$answer" -D "$headers" -w '%{http_code}' --max-time "$limit" \
         -X {{ method }} '{{ url }}' -H "Authorization: Bearer $TOKEN" \
-        -H 'Content-Type: application/json' -H "{{ header }}: $KEY" -d "$BODY")
+        -H 'Content-Type: application/json' -H "{{ header }}: $KEY" -d "$BODY") || status=000
     asked=$(sed -n 's/^[Rr]etry-[Aa]fter: *\([0-9]*\).*/\1/p' "$headers" | head -n 1)
-    if grep -q '{{ in_flight_code }}' "$answer"; then
+    if grep -Eq '"code": ?"{{ in_flight_code }}"' "$answer"; then
+        [ "${asked:-1}" -lt "$left" ] || { echo "not now; come back later with key $KEY" >&2; exit 1; }
         sleep "${asked:-1}"; continue                       # the first attempt is still running; this costs no retry
     fi
     case $status in
@@ -25,6 +27,7 @@ while :; do
         *) cat "$answer" >&2; exit 1 ;;
     esac
     [ $(( retry + 1 )) -lt {{ attempts }} ] || { echo "gave up with $status; key $KEY" >&2; exit 1; }
+    [ "${asked:-0}" -lt "$left" ] || { echo "not now; come back later with key $KEY" >&2; exit 1; }
     # Full jitter: anything from 0 to the bound, never less than the server asked for.
     base={{ base_ms }}; [ "$status" = 429 ] && base={{ throttled_base_ms }}
     bound=$(( base << retry )); [ "$bound" -le {{ cap_ms }} ] || bound={{ cap_ms }}
