@@ -87,9 +87,9 @@ impl Desk {
     }
 
     /// One that was stopped in the middle of its call.
-    async fn put_stopped(&self, key: &str) -> Record {
+    async fn put_stopped(&self, key: &str, number: u128) -> Record {
         let now = self.store.now().unwrap();
-        let held = self.put(key, 3, RecoveryClass::Phased, State::InFlight { lease_until: now }).await;
+        let held = self.put(key, number, RecoveryClass::Phased, State::InFlight { lease_until: now }).await;
         let shape = Shape::new("rides").unwrap().phase("create").unwrap();
         let shape = shape.external("charge", External::NEVER_AGAIN).unwrap();
         let (create, charge) = (StepName::new("create").unwrap(), StepName::new("charge").unwrap());
@@ -131,16 +131,17 @@ async fn a_person_decides(desk: &Desk) {
     let live = desk.put("secret-key-1", 1, RecoveryClass::Phased, live).await;
     let lost = State::Uncertain { since: now, why: Uncertainty::UpstreamLost };
     let lost = desk.put("secret-key-2", 2, RecoveryClass::Outside, lost).await;
-    let stopped = desk.put_stopped("secret-key-3").await;
+    let stopped = desk.put_stopped("secret-key-3", 3).await;
 
     found_and_told(desk, [&live, &lost, &stopped]);
     nothing_is_done_lightly(desk, [&live, &lost]).await;
     resolved(desk, &lost).await;
     resumed_and_released(desk, &stopped).await;
+    a_call_that_was_made_is_resolved(desk).await;
 
     let log = desk.told(&["log"]);
     let acts: Vec<_> = log["acts"].as_array().unwrap().iter().map(|line| &line["act"]).collect();
-    assert_eq!(acts, ["resolve", "resume", "release"]);
+    assert_eq!(acts, ["resolve", "resume", "release", "resolve"]);
     assert_eq!(log["acts"][0]["evidence"], "receipt 7");
     assert_eq!(desk.load("secret-key-1").await, Some(live));
 }
@@ -259,6 +260,31 @@ async fn resumed_and_released(desk: &Desk, stopped: &Record) {
     let events: Vec<_> = gone["timeline"].as_array().unwrap().iter().map(|line| &line["event"]).collect();
     assert_eq!(gone["state"], "absent");
     assert!(events.contains(&&Value::from("intent")) && events.contains(&&Value::from("release")), "{gone}");
+}
+
+/// The provider shows the call: its result is written down as its holder would have done it.
+async fn a_call_that_was_made_is_resolved(desk: &Desk) {
+    let stopped = desk.put_stopped("secret-key-5", 5).await;
+    let key = handle(&stopped);
+    std::fs::write(desk.folder.path().join("result.json"), r#"{"receipt":"r-7"}"#).unwrap();
+    std::fs::write(desk.folder.path().join("no.json"), "receipt r-7").unwrap();
+    let says = ["--evidence", "their log", "--why", "the provider shows it"];
+    let refused = |code, args: &[&str]| desk.refused(code, &[&["resolve", &key], args, &says[..]].concat());
+    refused(2, &["--step", "charge", "--result", "no.json"]);
+    refused(2, &["--step", "charge", "--result", "result.json", "--status", "201"]);
+    let said = refused(1, &["--step", "create", "--result", "result.json"]);
+    assert!(said.contains("no call of that step"), "{said}");
+    desk.told(&[&["resolve", &key, "--step", "charge", "--result", "result.json"], &says[..]].concat());
+    let record = desk.load("secret-key-5").await.unwrap();
+    assert!(
+        matches!(record.state, State::InFlight { lease_until } if lease_until <= desk.store.now().unwrap())
+    );
+    let journal = desk.store.journals().unwrap().journal(stopped.status_id).await.unwrap();
+    let progress = Progress::of(&journal).unwrap();
+    let charge = StepName::new("charge").unwrap();
+    assert_eq!(progress.result(&charge), Some(&Bytes::from_static(br#"{"receipt":"r-7"}"#)));
+    // Once is enough.
+    refused(1, &["--step", "charge", "--result", "result.json"]);
 }
 
 fn desk(folder: tempfile::TempDir, store: Arc<dyn Store>, url: &str) -> Desk {

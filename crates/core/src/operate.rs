@@ -34,6 +34,7 @@ use crate::{
     ids::AttemptId,
     outcome::Outcome,
     record::{Expect, Record, RecoveryClass, RemoveIf, State, Uncertainty, Write},
+    recovery::{Progress, StepName},
     time::Wall,
 };
 
@@ -86,6 +87,9 @@ pub enum Refused {
          release it"
     )]
     NotOfSteps,
+    /// Nothing of that step is waiting to be found out.
+    #[error("no call of that step is waiting for its result; `retrysafe keys show` tells which is")]
+    NoSuchCall,
 }
 
 /// Where `record` is.
@@ -111,6 +115,22 @@ pub fn resume(record: &Record, attempt: AttemptId, now: Wall) -> Result<Write, R
     }
     let state = State::InFlight { lease_until: now };
     Ok(Write { expect, next: Record { attempt, state, ..record.clone() } })
+}
+
+/// The write after which somebody goes on with `record`, whose call of `step` a person looked up at the provider: to be
+/// committed together with its [`Event::Result`](crate::recovery::Event::Result). As [`resume`] otherwise.
+///
+/// # Errors
+/// [`Refused`] says why not.
+pub fn resolve_call(
+    record: &Record,
+    progress: &Progress,
+    step: &StepName,
+    attempt: AttemptId,
+    now: Wall,
+) -> Result<Write, Refused> {
+    let write = resume(record, attempt, now)?;
+    progress.intent(step).map(|_| write).ok_or(Refused::NoSuchCall)
 }
 
 /// The write that settles `record` with an outcome that a person found out. The attempt id stays, as it does when the

@@ -113,3 +113,33 @@ fn protocol_9_the_window_of_a_resolved_key_begins_when_it_is_resolved() {
     );
     assert_eq!(write.next.attempt, lost.attempt);
 }
+
+#[test]
+fn a_call_is_resolved_only_where_one_is_open() {
+    use bytes::Bytes;
+    use retrysafe_core::{
+        operate::resolve_call,
+        recovery::{DownstreamKey, Entry, Event, Progress, Shape, Snapshot, StepName},
+    };
+    let step = |name: &str| StepName::from_stored(name).unwrap();
+    let plan = Shape::new("rides").unwrap().phase("create").unwrap().text();
+    let lost = record(RecoveryClass::Phased, State::Uncertain { since: at(5), why: Uncertainty::Stopped });
+    let request = Snapshot { principal: "alice".into(), fields: Bytes::new() };
+    let opened = Event::Opened { plan, request, deadline: at(9) };
+    let key = DownstreamKey::derive(lost.status_id, "rides", &step("charge"));
+    let meant = Event::Intent { step: step("charge"), key, request: Bytes::new() };
+    let known = Event::Result { step: step("charge"), result: Bytes::new() };
+    let progress = |events: Vec<Event>| {
+        let entry = |(seq, event)| Entry { seq, attempt: lost.attempt, at: at(1), event };
+        Progress::of(&(0..).zip(events).map(entry).collect::<Vec<_>>()).unwrap()
+    };
+    let open = progress(vec![opened.clone(), meant.clone()]);
+    let resolved = resolve_call(&lost, &open, &step("charge"), NEW, at(20)).unwrap();
+    assert_eq!(resolved, resume(&lost, NEW, at(20)).unwrap());
+    assert_eq!(resolve_call(&lost, &open, &step("create"), NEW, at(20)), Err(Refused::NoSuchCall));
+    let done = progress(vec![opened, meant, known]);
+    assert_eq!(resolve_call(&lost, &done, &step("charge"), NEW, at(20)), Err(Refused::NoSuchCall));
+    let held = Record { state: in_flight(at(30)), ..lost.clone() };
+    let refused = resolve_call(&held, &open, &step("charge"), NEW, at(20));
+    assert_eq!(refused, Err(Refused::Held { until: at(30) }));
+}

@@ -16,7 +16,7 @@ use retrysafe_core::{
     operate::{self, Refused, standing},
     outcome::{Body, HeaderPair, Outcome},
     record::{Record, RecoveryClass, Write},
-    recovery::{Act, Entry, Event},
+    recovery::{Act, Entry, Event, Progress, StepName},
     time::Wall,
 };
 use retrysafe_store::{
@@ -66,13 +66,22 @@ pub(super) struct ResumeArgs {
 }
 
 /// It was done: store this outcome, which every retry is answered with from now on
+///
+/// With --step, for a request of several steps: the call of that step was made, and this is its result. The request goes on
+/// with it from there.
 #[derive(Args, Debug)]
 pub(super) struct ResolveArgs {
     #[command(flatten)]
     which: Which,
     /// The status of the answer
-    #[arg(long, value_parser = clap::value_parser!(u16).range(200..=599))]
-    status: u16,
+    #[arg(long, value_parser = clap::value_parser!(u16).range(200..=599), required_unless_present = "step")]
+    status: Option<u16>,
+    /// Resolve the call of this step, and no more
+    #[arg(long, value_name = "STEP", requires = "result", conflicts_with_all = ["status", "body", "headers", "contract"])]
+    step: Option<String>,
+    /// A file with the result of that call, as JSON and as the plan expects it; `-`: standard input
+    #[arg(long, value_name = "FILE", requires = "step")]
+    result: Option<PathBuf>,
     /// A file with the body of the answer; `-`: standard input
     #[arg(long, value_name = "FILE")]
     body: Option<PathBuf>,
@@ -119,18 +128,41 @@ pub(super) async fn resume(args: &ResumeArgs) -> Result<(), Failure> {
 }
 
 pub(super) async fn resolve(args: &ResolveArgs) -> Result<(), Failure> {
+    if let (Some(step), Some(result)) = (&args.step, &args.result) {
+        return resolve_call(args, step, result).await;
+    }
+    // Without a step it was asked for.
+    let Some(status) = args.status else { return Err(Failure::usage("name the --status of the answer")) };
     let body = args.body.as_ref().map(body).transpose()?.unwrap_or_default();
     let scene = Scene::look(&args.which, &args.common).await?;
     let times = times(args.contract.as_ref(), &scene.record)?;
     let outcome = Outcome {
-        status: args.status,
+        status,
         headers: args.headers.clone(),
         body: Body::Kept(body.into()),
         trailers: Vec::new(),
     };
     let write = scene.allowed(operate::resolve(&scene.record, outcome, times, scene.now))?;
     scene.carry_out(&write, Act::Resolve, &args.because, Some(&args.evidence)).await?;
-    scene.tell(&format!("every retry is answered {} for {}", args.status, show(times.replay)));
+    scene.tell(&format!("every retry is answered {status} for {}", show(times.replay)));
+    Ok(())
+}
+
+/// One call was made, and this is its result: written down as its holder would have, so that the plan goes on behind it.
+async fn resolve_call(args: &ResolveArgs, step: &str, result: &PathBuf) -> Result<(), Failure> {
+    let result = body(result)?;
+    serde_json::from_slice::<serde_json::Value>(&result)
+        .map_err(|error| Failure::usage(format!("--result is no JSON, so no plan could read it: {error}")))?;
+    let step = StepName::from_stored(step).map_err(|fault| Failure::usage(format!("--step: {fault}")))?;
+    let scene = Scene::look(&args.which, &args.common).await?;
+    let decided = match Progress::of(&scene.journal) {
+        Ok(progress) => operate::resolve_call(&scene.record, &progress, &step, fresh()?, scene.now),
+        Err(_) => Err(Refused::NoSuchCall),
+    };
+    let write = scene.allowed(decided)?;
+    let event = Event::Result { step: step.clone(), result: result.into() };
+    scene.carry_out_with(&write, Act::Resolve, &args.because, Some(&args.evidence), Some(event)).await?;
+    scene.tell(&format!("the result of step {step} is written down, and the request goes on behind it"));
     Ok(())
 }
 
@@ -179,7 +211,7 @@ impl<'a> Scene<'a> {
         decided.map_err(|refused| {
             let until = match refused {
                 Refused::Held { until } => format!(" ({})", instant(until)),
-                Refused::Completed | Refused::NotOfSteps => String::new(),
+                Refused::Completed | Refused::NotOfSteps | Refused::NoSuchCall => String::new(),
             };
             Failure::runtime(format!("{}: {}: {refused}{until}", self.place, self.handle))
         })
@@ -193,8 +225,20 @@ impl<'a> Scene<'a> {
         because: &Because,
         evidence: Option<&str>,
     ) -> Result<(), Failure> {
+        self.carry_out_with(write, act, because, evidence, None).await
+    }
+
+    /// The same, with what the person found out.
+    async fn carry_out_with(
+        &self,
+        write: &Write,
+        act: Act,
+        because: &Because,
+        evidence: Option<&str>,
+        found: Option<Event>,
+    ) -> Result<(), Failure> {
         let line = line(act, because, evidence, self.now)?;
-        let entries = entries(&self.record, &self.journal, write, &line);
+        let entries = entries(&self.record, &self.journal, write, &line, found);
         let notes = Notes { act: Some(line), ..Notes::entries(self.record.status_id, entries) };
         match self.journals()?.note_if(&self.address, write, &notes).await {
             Ok(Written::Yes(_)) => Ok(()),
@@ -257,7 +301,13 @@ impl<'a> Scene<'a> {
 }
 
 /// What goes to the journal of the operation, if it keeps one: an operator's entry has to follow an opening.
-fn entries(record: &Record, journal: &[Entry], write: &Write, line: &NewAct) -> Vec<Entry> {
+fn entries(
+    record: &Record,
+    journal: &[Entry],
+    write: &Write,
+    line: &NewAct,
+    found: Option<Event>,
+) -> Vec<Entry> {
     let Some(last) = journal.last().filter(|_| record.recovery == RecoveryClass::Phased) else {
         return Vec::new();
     };
@@ -266,7 +316,8 @@ fn entries(record: &Record, journal: &[Entry], write: &Write, line: &NewAct) -> 
         None => line.why.clone(),
     };
     let event = Event::Operator { who: line.who.clone(), act: line.act, why };
-    vec![Entry { seq: last.seq.saturating_add(1), attempt: write.next.attempt, at: line.at, event }]
+    let entry = |(seq, event)| Entry { seq, attempt: write.next.attempt, at: line.at, event };
+    (last.seq.saturating_add(1)..).zip(std::iter::once(event).chain(found)).map(entry).collect()
 }
 
 fn line(act: Act, because: &Because, evidence: Option<&str>, at: Wall) -> Result<NewAct, Failure> {
