@@ -124,6 +124,49 @@ fn a_held_call_shows_a_race_the_first_time() {
     }
 }
 
+/// The plan of the bench with another observer in place of its list.
+fn observed_by(running: &Running, observer: &str) -> Plan {
+    let mut plan = plan(running, "[concurrency]\nrounds = 2\n");
+    let text = format!(
+        "base = \"http://127.0.0.1\"\n[request]\npath = \"/{{{{nonce}}}}\"\n[[observe]]\n{observer}\n"
+    );
+    plan.observers = Plan::parse(&text, "gates.toml").unwrap_or_else(|faults| panic!("{faults}")).observers;
+    plan
+}
+
+#[test]
+fn a_counter_of_all_effects_and_a_program_tell_broken_from_sound() {
+    for (name, verdict) in [("sound", Verdict::Pass), ("check-then-insert", Verdict::Fail)] {
+        let running = Running::start(find(name).expect("a name"), &Terms::default()).expect("a port");
+        let address = running.addresses()[0];
+        let ask = format!("curl -s 'http://{address}/orders?note={{{{nonce}}}}' | grep -o ord_ | wc -l");
+        let observers = [
+            // A total: there is nothing in it that tells one operation from another.
+            "kind = \"metric\"\nurl = \"/metrics\"\nseries = \"orders_made_total\"".to_owned(),
+            format!("kind = \"command\"\ncommand = [\"sh\", \"-c\", {ask:?}]"),
+        ];
+        for (observer, seed) in observers.into_iter().zip(7..) {
+            let report = concurrency::run(&observed_by(&running, &observer), &ALLOWANCE, seed, &mut |_| ());
+            let report = report.expect("it can be run");
+            assert_eq!(report.verdict, verdict, "{name}, {observer}: {}", shown(&report));
+            let race = report.part("A1").expect("it ran");
+            assert_eq!(race.verdict, Some(verdict), "{name}, {observer}: {}", shown(&report));
+        }
+    }
+}
+
+#[test]
+fn a_seed_that_was_used_before_is_told_and_not_judged() {
+    let running = Running::start(find("sound").expect("a name"), &Terms::default()).expect("a port");
+    let plan = plan(&running, "[concurrency]\nrounds = 1\n");
+    let verdicts =
+        [0, 1].map(|_| concurrency::run(&plan, &ALLOWANCE, 7, &mut |_| ()).expect("it can be run"));
+    assert_eq!(verdicts[0].verdict, Verdict::Pass, "{}", shown(&verdicts[0]));
+    // All keys are known: every answer would be a replay, and nothing could fail.
+    assert_eq!(verdicts[1].verdict, Verdict::Inconclusive, "{}", shown(&verdicts[1]));
+    assert!(verdicts[1].parts[0].said[0].contains("--seed"), "{}", shown(&verdicts[1]));
+}
+
 #[test]
 fn a_blind_observer_ends_the_run_before_any_race() {
     let running =

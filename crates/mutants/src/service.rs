@@ -84,6 +84,7 @@ pub(crate) fn router(behaviour: Behaviour, ledger: Arc<Ledger>, terms: &Terms) -
     Ok(Router::new()
         .route("/orders", post(create).get(list))
         .route("/refunds", post(create))
+        .route("/metrics", get(metrics))
         .route("/health", get(|| async { "ok" }))
         .merge(crate::claims::router())
         .with_state(Arc::new(service)))
@@ -104,6 +105,12 @@ async fn list(State(service): State<Arc<Service>>, Query(filter): Query<Filter>)
     }
     let wanted = |row: &&Value| filter.note.as_deref().is_none_or(|note| row["note"] == note);
     Json(service.ledger.lock().iter().filter(wanted).cloned().collect::<Vec<_>>()).into_response()
+}
+
+/// As Prometheus reads it: all effects together.
+async fn metrics(State(service): State<Arc<Service>>) -> String {
+    let made = service.ledger.lock().len();
+    format!("# TYPE orders_made_total counter\norders_made_total{{kind=\"all\"}} {made}\n")
 }
 
 async fn create(State(service): State<Arc<Service>>, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {

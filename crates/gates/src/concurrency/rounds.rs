@@ -160,6 +160,7 @@ impl<'a> Runner<'a> {
     pub(crate) fn alone(&mut self, count: u32) -> Result<Round, Blind> {
         let baseline = self.observers.baseline()?;
         let operations: Vec<Values> = (0..count).map(|_| self.ids.fresh()).collect();
+        self.never_sent(&operations, &baseline)?;
         let mut exchanges = Vec::new();
         for (at, values) in operations.iter().enumerate() {
             let order = self.order(Step::First, at, at, self.plain(values));
@@ -172,6 +173,23 @@ impl<'a> Runner<'a> {
             &operations,
             (&baseline, u64::from(count)),
         )
+    }
+
+    /// Operations that were never sent have no effects: else their keys are known too, and every answer would be a replay.
+    fn never_sent(&mut self, operations: &[Values], baseline: &Baseline) -> Result<(), Blind> {
+        let own = |observer: &str| {
+            self.plan.observers.iter().any(|it| it.name == observer && it.source.counts_one())
+        };
+        let seen = self.observers.read(operations, baseline)?;
+        match seen.into_iter().find(|seen| seen.total > 0 && own(&seen.observer)) {
+            None => Ok(()),
+            Some(Seen { observer, total, .. }) => Err(Blind {
+                observer,
+                what: format!(
+                    "it has {total} effects of operations that were not sent yet: this --seed was used here before; leave it out"
+                ),
+            }),
+        }
     }
 
     /// A0: requests with keys of their own, at once; the first call to the stub is held.
