@@ -142,10 +142,7 @@ impl Meters {
 
     /// A replay of what `record` holds. One that comes late says that the window is short for somebody's retries.
     pub(crate) fn replaying(&self, record: Option<&Record>, now: Wall) {
-        const LATE_SHARE: u32 = 10;
-        if let Some(State::Completed { at, expires_at, .. }) = record.map(|record| &record.state)
-            && expires_at.from_now(now) < expires_at.since(*at) / LATE_SHARE
-        {
+        if record.is_some_and(|record| is_late(&record.state, now)) {
             self.late_replays.increment(1);
         }
     }
@@ -253,6 +250,13 @@ impl Meters {
     }
 }
 
+/// Whether less than a tenth of the window is left: a retry that is a little later finds it over, and runs again.
+fn is_late(state: &State, now: Wall) -> bool {
+    const SHARE: u32 = 10;
+    matches!(state, State::Completed { at, expires_at, .. }
+        if expires_at.from_now(now) < expires_at.since(*at) / SHARE)
+}
+
 /// A run that is being counted.
 pub(crate) struct Running<'a> {
     meters: &'a Meters,
@@ -269,6 +273,19 @@ impl Drop for Running<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_replay_is_late_in_the_last_tenth_of_its_window() {
+        use retrysafe_core::outcome::{Body, Outcome};
+        let second = |second: i64| Wall::from_unix_ms(1000 * second);
+        let outcome = Outcome { status: 200, headers: vec![], body: Body::Kept("".into()), trailers: vec![] };
+        let outcome = std::sync::Arc::new(outcome);
+        let (at, expires_at, reap_at) = (second(0), second(100), second(300));
+        let done = State::Completed { outcome, at, expires_at, reap_at, resource: None };
+        let late: Vec<bool> = [0, 50, 90, 91, 99].map(|now| is_late(&done, second(now))).into();
+        assert_eq!(late, [false, false, false, true, true]);
+        assert!(!is_late(&State::InFlight { lease_until: second(5) }, second(99)));
+    }
 
     #[test]
     fn the_reference_page_explains_every_metric() {

@@ -101,3 +101,75 @@ fn day_of(now: Wall) -> i64 {
     const MS_A_DAY: i64 = 24 * 60 * 60 * 1000;
     now.unix_ms().div_euclid(MS_A_DAY)
 }
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use std::sync::Arc;
+
+    use retrysafe_core::contract::Contract;
+    use retrysafe_store::{
+        Store,
+        sqlite::{SqliteOptions, SqliteStore},
+    };
+
+    use super::*;
+
+    const CONTRACT: &str = r#"
+api = "Orders"
+namespace = "orders"
+longest_retry_chain = "24h"
+unlisted = "refuse"
+[scope]
+source = "api_key"
+rotates = false
+[failures]
+policy = "A"
+[client]
+drop_stored_statuses = true
+[[endpoint]]
+method = "POST"
+path = "/orders"
+key = "required"
+"#;
+
+    #[tokio::test]
+    async fn spec_10_4_what_processes_counted_is_in_the_store_when_they_have_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(SqliteStore::open(SqliteOptions::new(folder.path().join("keys.db"))).unwrap());
+        let contract = Arc::new(Contract::parse(CONTRACT, "orders.toml").unwrap());
+        let process = || Engine::new(Arc::clone(&contract), store.clone());
+        let (one, two) = (process(), process());
+        for _ in 0..3 {
+            one.meters.claimed(None);
+        }
+        two.meters.claimed(None);
+        two.meters.marked_uncertain();
+        let mut watch = OrphanWatch::default();
+        watch.pass(&one).await.unwrap();
+        one.meters.claimed(None);
+        // Not yet a minute later.
+        watch.pass(&one).await.unwrap();
+        assert_eq!(store.days().await.unwrap()[0].claims, 3);
+        watch.last(&one).await.unwrap();
+        OrphanWatch::default().last(&two).await.unwrap();
+        let today = day_of(store.now().unwrap());
+        assert_eq!(store.days().await.unwrap(), [Day { day: today, claims: 5, orphans: 1 }]);
+        // And nothing twice.
+        watch.last(&one).await.unwrap();
+        assert_eq!(store.days().await.unwrap()[0].claims, 5);
+    }
+
+    /// A store that is closing took nothing: it is counted when there is one again.
+    #[tokio::test]
+    async fn what_was_not_written_down_is_with_the_next_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(SqliteStore::open(SqliteOptions::new(folder.path().join("keys.db"))).unwrap());
+        let contract = Contract::parse(CONTRACT, "orders.toml").unwrap();
+        let engine = Engine::new(Arc::new(contract), store.clone());
+        engine.meters.claimed(None);
+        store.close();
+        let error = OrphanWatch::default().last(&engine).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert_eq!(engine.meters.tally.take(7), Day { day: 7, claims: 1, orphans: 0 });
+    }
+}
