@@ -6,15 +6,17 @@
 mod terminal;
 
 use std::io::IsTerminal;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use retrysafe_core::contract::read_duration;
+use retrysafe_core::contract::{read_duration, show};
 use retrysafe_gates::concurrency::{self, Progress};
 use retrysafe_gates::crash;
+use retrysafe_gates::delay::{Delay, Relay};
 use retrysafe_gates::plan::{CrashPlan, Outside, Plan, VerifyPlan};
 use retrysafe_gates::report::{self, Report, Verdict};
 use retrysafe_gates::safety::{Allowance, permit};
@@ -50,6 +52,7 @@ Try:
   retrysafe gate concurrency --dry-run        what would be sent
   retrysafe gate concurrency                  all arms
   retrysafe gate concurrency --html report.html --junit report.xml
+  retrysafe gate delay --listen 127.0.0.1:15432 --to 127.0.0.1:5432
   retrysafe gate crash                        the API of [crash] is started and killed
   retrysafe gate all                          concurrency and, with [[claim]], verify
 
@@ -67,8 +70,25 @@ enum Which {
     Verify(RunArgs),
     /// Kill the API while it calls somebody else, start it again, and retry
     Crash(RunArgs),
+    /// Make a database far away: a relay that passes everything on a little later
+    Delay(DelayArgs),
     /// The gates for an API that is running: concurrency, and verify where the plan has claims
     All(RunArgs),
+}
+
+/// Between a check and an insert there is one round trip: point the API's database address at --listen, and the window of
+/// its races is as wide as in production. Runs until it is interrupted.
+#[derive(Args, Debug)]
+struct DelayArgs {
+    /// Where the API connects
+    #[arg(long, value_name = "ADDRESS")]
+    listen: SocketAddr,
+    /// The database
+    #[arg(long, value_name = "ADDRESS")]
+    to: SocketAddr,
+    /// Added in each direction
+    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = read_duration)]
+    each_way: Duration,
 }
 
 #[derive(Args, Debug)]
@@ -105,6 +125,7 @@ struct RunArgs {
 /// Runs a gate and says how it ended.
 pub(crate) fn run(args: &GateArgs) -> ExitCode {
     let (args, wanted) = match &args.gate {
+        Which::Delay(args) => return exit(relay(args)),
         Which::Concurrency(args) => (args, Wanted::Concurrency),
         Which::Verify(args) => (args, Wanted::Verify),
         Which::Crash(args) => (args, Wanted::Crash),
@@ -115,6 +136,22 @@ pub(crate) fn run(args: &GateArgs) -> ExitCode {
         Ok(Some(verdict)) => ExitCode::from(verdict.exit_code()),
         Err(failure) => exit(Err(failure)),
     }
+}
+
+/// Relays until it is interrupted.
+fn relay(args: &DelayArgs) -> Result<(), Failure> {
+    let delay = Delay { listen: args.listen, to: args.to, each_way: args.each_way };
+    let relay = Relay::bind(delay).map_err(|error| {
+        Failure::runtime(format!(
+            "cannot listen on {}: {error}; choose another address with --listen",
+            args.listen
+        ))
+    })?;
+    let address =
+        relay.address().map_err(|error| Failure::runtime(format!("the listener has no address: {error}")))?;
+    anstream::println!("{address} is {}, {} away each way", args.to, show(args.each_way));
+    relay.run();
+    Ok(())
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

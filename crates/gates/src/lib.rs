@@ -11,7 +11,7 @@
 //! - [`told`], [`history`], [`arms`]: what answers mean, and what they must be. Pure.
 //! - [`power`]: how many rounds, and what a clean run leaves open. Pure.
 //! - [`concurrency`] runs the arms, [`verify`] repeats operations that are said to be idempotent without a key,
-//!   [`crash`] kills the API while it calls somebody else; [`report`] is what came of it, as JSON, JUnit or one HTML page.
+//!   [`crash`] kills the API while it calls somebody else; [`delay`] makes its database far away; [`report`] is what came of it, as JSON, JUnit or one HTML page.
 //!
 //! ```
 //! use retrysafe_gates::plan::Plan;
@@ -46,6 +46,7 @@ pub mod arrive;
 pub mod concurrency;
 #[cfg(unix)]
 pub mod crash;
+pub mod delay;
 pub mod history;
 pub mod observe;
 pub mod plan;
