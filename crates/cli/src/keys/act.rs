@@ -77,7 +77,7 @@ pub(super) struct ResolveArgs {
     #[arg(long, value_parser = clap::value_parser!(u16).range(200..=599), required_unless_present = "step")]
     status: Option<u16>,
     /// Resolve the call of this step, and no more
-    #[arg(long, value_name = "STEP", requires = "result", conflicts_with_all = ["status", "body", "headers", "contract"])]
+    #[arg(long, value_name = "STEP", requires = "result", conflicts_with_all = ["status", "body", "headers"])]
     step: Option<String>,
     /// A file with the result of that call, as JSON and as the plan expects it; `-`: standard input
     #[arg(long, value_name = "FILE", requires = "step")]
