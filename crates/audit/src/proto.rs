@@ -89,6 +89,9 @@ const READS: &[&str] = &[
     "estimate",
     "calculate",
 ];
+/// What is run, executed or generated without leaving anything behind, more often than not.
+const ASKED_FOR: &[&str] =
+    &["query", "queries", "report", "reports", "content", "answer", "text", "completion", "message", "sql"];
 /// Fields that are keys and nothing else, or by AIP-155, folded.
 const KEYS: &[&str] =
     &["requestid", "clienttoken", "clientrequestid", "clientrequesttoken", "dedupekey", "deduplicationid"];
@@ -144,6 +147,8 @@ impl Report {
 
 fn judge(service: &ServiceDescriptor, method: &MethodDescriptor) -> Rpc {
     let verb = words(method.name());
+    // `RunQuery` reads, `GenerateContent` computes: nobody can tell from the outside.
+    let asks = verb.iter().skip(1).any(|word| ASKED_FOR.contains(&word.as_str()));
     let verb = verb.iter().find(|word| *word != "batch").cloned().unwrap_or_default();
     let http = http(method);
     let level = level(method);
@@ -156,6 +161,7 @@ fn judge(service: &ServiceDescriptor, method: &MethodDescriptor) -> Rpc {
             "update" | "patch" | "set" => Effect::Update,
             "delete" | "remove" => Effect::Delete,
             "replace" | "put" => Effect::Replace,
+            "run" | "execute" | "generate" if asks => Effect::Unknown,
             verb if WRITES.contains(&verb) => Effect::Action,
             _ => Effect::Unknown,
         }

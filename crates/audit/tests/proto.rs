@@ -53,6 +53,7 @@ fn each_method_is_judged_by_more_than_its_name() {
             ("GetRid", "idempotent-claimed"),
             ("UploadParts", "undocumented"),
             ("Frobnicate", "needs-human"),
+            ("RunQuery", "needs-human"),
             ("CreateCounted", "undocumented"),
         ]
     );
@@ -78,6 +79,8 @@ fn each_rule_is_found_where_it_is_due_and_nowhere_else() {
         ("GetRid", vec!["G808 info"]),
         ("UploadParts", vec!["G801 warning", "G807 info"]),
         ("Frobnicate", vec![]),
+        ("RunQuery", vec![]),
+        ("CreateCounted", vec!["G801 warning", "G806 warning"]),
     ] {
         assert_eq!(found(&report, method), rules, "{method}");
     }

@@ -48,9 +48,9 @@ choice! {
 choice! {
     /// Question 7: how much may be spent.
     Effort {
-        Days = "days" "days",
-        Weeks = "weeks" "weeks",
-        Months = "months" "months",
+        Days = "days" "what is there is used as it is",
+        Weeks = "weeks" "a table, a layer and tests are added",
+        Months = "months" "isolation and code around the store may change",
     }
 }
 choice! {
