@@ -10,7 +10,10 @@ mod show;
 mod timeline;
 mod which;
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
+use retrysafe_core::contract::show;
 use retrysafe_core::time::Wall;
 use retrysafe_store::{Store, StoreError, journal::Journal};
 
@@ -78,8 +81,33 @@ fn refused(place: &Place) -> impl Fn(StoreError) -> Failure {
     move |error| Failure::runtime(format!("{place}: {}", database::chain(&error)))
 }
 
+/// How long, as people say it: nobody reads the milliseconds of three days.
+fn about(time: Duration) -> String {
+    let whole = |unit: u64| Duration::from_secs(time.as_secs() / unit * unit);
+    show(match time.as_secs() {
+        0 => Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+        1..600 => whole(1),
+        600..36_000 => whole(60),
+        _ => whole(3_600),
+    })
+}
+
 /// An instant for people and machines alike.
 fn instant(at: Wall) -> String {
     jiff::Timestamp::from_millisecond(at.unix_ms())
         .map_or_else(|_| format!("{} ms", at.unix_ms()), |time| time.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_told_in_the_unit_that_matters() {
+        let about = |ms| about(Duration::from_millis(ms));
+        let cases = [(326, "326ms"), (59_999, "59s"), (3_599_999, "59m"), (2_591_999_982, "719h"), (0, "0s")];
+        for (ms, told) in cases {
+            assert_eq!(about(ms), told, "{ms}");
+        }
+    }
 }

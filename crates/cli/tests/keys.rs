@@ -259,7 +259,10 @@ async fn resumed_and_released(desk: &Desk, stopped: &Record) {
     let gone = desk.told(&["show", &key]);
     let events: Vec<_> = gone["timeline"].as_array().unwrap().iter().map(|line| &line["event"]).collect();
     assert_eq!(gone["state"], "absent");
-    assert!(events.contains(&&Value::from("intent")) && events.contains(&&Value::from("release")), "{gone}");
+    for event in ["intent", "resume", "release"] {
+        assert_eq!(events.iter().filter(|one| ***one == event).count(), 1, "{event}: {gone}");
+    }
+    assert!(gone.to_string().contains("their log"), "with its evidence: {gone}");
 }
 
 /// The provider shows the call: its result is written down as its holder would have done it.

@@ -26,7 +26,7 @@ use retrysafe_store::{
 use serde_json::json;
 
 use super::{
-    Common, instant, journals, refused,
+    Common, about, instant, journals, refused,
     timeline::calls,
     which::{Handle, Which},
 };
@@ -276,7 +276,7 @@ impl<'a> Scene<'a> {
                 "releasing a key lets the next retry run the request again; say --yes where nobody can be asked",
             ));
         }
-        let age = show(self.now.since(self.record.opened_at));
+        let age = about(self.now.since(self.record.opened_at));
         anstream::println!("{}: {}, received {age} ago", self.handle, self.record.endpoint);
         calls(&self.journal).iter().for_each(|call| anstream::println!("  {call}"));
         anstream::print!(

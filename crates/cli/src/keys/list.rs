@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use comfy_table::{Table, presets};
 use retrysafe_core::{
     address::{Address, Namespace},
-    contract::{read_duration, show},
+    contract::read_duration,
     operate::{Standing, standing},
     record::{Record, State},
     time::Wall,
@@ -14,7 +14,7 @@ use retrysafe_core::{
 use retrysafe_store::{Filter, StateName, Store};
 use serde_json::{Value, json};
 
-use super::{Common, instant, refused, which};
+use super::{Common, about, instant, refused, which};
 use crate::failure::Failure;
 use crate::place::Place;
 
@@ -140,13 +140,13 @@ fn wanted(args: &ListArgs, record: &Record, now: Wall) -> bool {
 /// What a person looks for in each state.
 fn detail(record: &Record, now: Wall) -> String {
     match (&record.state, standing(record, now)) {
-        (_, Standing::Held { until }) => format!("its lease ends in {}", show(until.from_now(now))),
-        (State::InFlight { lease_until }, _) => format!("since {}", show(now.since(*lease_until))),
+        (_, Standing::Held { until }) => format!("its lease ends in {}", about(until.from_now(now))),
+        (State::InFlight { lease_until }, _) => format!("since {}", about(now.since(*lease_until))),
         (State::Uncertain { since, why }, _) => {
-            format!("{} for {}", super::timeline::because(*why), show(now.since(*since)))
+            format!("{} for {}", super::timeline::because(*why), about(now.since(*since)))
         }
         (State::Completed { outcome, expires_at, .. }, Standing::Completed) => {
-            format!("{}, replayed for {}", outcome.status, show(expires_at.from_now(now)))
+            format!("{}, replayed for {}", outcome.status, about(expires_at.from_now(now)))
         }
         (State::Completed { outcome, .. }, _) => format!("{}, its window is over", outcome.status),
     }
@@ -165,7 +165,7 @@ fn table(rows: &[Row], now: Wall, reveal: bool) -> Table {
             which::Handle::of(address, record).to_string(),
             standing(record, now).name().to_owned(),
             record.endpoint.to_string(),
-            show(now.since(record.opened_at)),
+            about(now.since(record.opened_at)),
             detail(record, now),
         ];
         if reveal {

@@ -5,12 +5,16 @@ use std::fmt::Write as _;
 use bytes::Bytes;
 use clap::Args;
 use retrysafe_core::{
+    ids::StatusId,
     operate::{Standing, standing},
     record::{Record, RecoveryClass, State},
     recovery::{Entry, Event},
     time::Wall,
 };
-use retrysafe_store::{Store, journal::LoggedAct};
+use retrysafe_store::{
+    Store, StoreError,
+    journal::{Journal, LoggedAct},
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -22,6 +26,8 @@ use crate::failure::Failure;
 
 /// How many acts on one key are shown.
 const ACTS_MAX: usize = 1_000;
+/// How many pages of the log are read for a key that is gone.
+const LOG_PAGES_MAX: usize = 100;
 
 /// Show what became of a key: its claim, its steps, its calls and their results, and what people did
 #[derive(Args, Debug)]
@@ -89,11 +95,28 @@ async fn evidence(
         Some(operation) => journals.journal(operation).await.map_err(&failed)?,
         None => Vec::new(),
     };
-    let acts = match &found.address {
-        Some(address) => journals.acts(Some(address), 0, ACTS_MAX).await.map_err(&failed)?,
-        None => Vec::new(),
+    let acts = match (&found.address, found.operation) {
+        (Some(address), _) => journals.acts(Some(address), 0, ACTS_MAX).await.map_err(&failed)?,
+        (None, Some(operation)) => of_a_key_that_is_gone(journals, operation).await.map_err(&failed)?,
+        (None, None) => Vec::new(),
     };
     Ok((journal, acts))
+}
+
+/// Acts on an operation whose record is gone, and with it the address that the log is found by: it is read from its beginning,
+/// up to a bound.
+async fn of_a_key_that_is_gone(
+    journals: &dyn Journal,
+    operation: StatusId,
+) -> Result<Vec<LoggedAct>, StoreError> {
+    let (mut acts, mut after) = (Vec::new(), 0);
+    for _ in 0..LOG_PAGES_MAX {
+        let page = journals.acts(None, after, ACTS_MAX).await?;
+        let Some(last) = page.last() else { break };
+        after = last.number;
+        acts.extend(page.into_iter().filter(|line| line.operation == operation));
+    }
+    Ok(acts)
 }
 
 fn answer(record: &Record) -> Option<&Bytes> {

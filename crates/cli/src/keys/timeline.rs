@@ -2,7 +2,6 @@
 
 use bytes::Bytes;
 use retrysafe_core::{
-    contract::show,
     record::{Record, RecoveryClass, State, Uncertainty},
     recovery::{Attended, Entry, Event, Progress},
     time::Wall,
@@ -93,7 +92,7 @@ fn entry(entry: &Entry) -> Line {
             ..plain(
                 at,
                 "opened",
-                format!("begun; its caller waits {}; plan {plan}", show(deadline.since(at))),
+                format!("begun; its caller waits {}; plan {plan}", super::about(deadline.since(at))),
             )
         },
         Event::Resumed { by: Attended::Retry } => plain(at, "retried", "gone on with: its caller came again"),
