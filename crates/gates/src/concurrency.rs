@@ -189,8 +189,9 @@ impl<'a> Gate<'a> {
         let mut times: Vec<Duration> =
             round.exchanges.iter().map(|it| it.timed.done.saturating_sub(it.timed.first_sent)).collect();
         times.sort_unstable();
-        self.evidence.alone = times.get(times.len() / 2).copied().unwrap_or_default();
-        self.runner.set_pace(self.evidence.alone);
+        // The shortest for the proof of overlap, since a busy machine makes any of them longer; the middle one for the pace.
+        self.evidence.alone = times.first().copied().unwrap_or_default();
+        self.runner.set_pace(times.get(times.len() / 2).copied().unwrap_or_default());
         self.control_holds(&round)
     }
 

@@ -130,7 +130,7 @@ pub const TABLE: &[Mutant] = &[
         "sound-waits",
         "PASS",
         "nothing; losers wait for the answer",
-        Behaviour { loser: Loser::Waits, ..SOUND },
+        Behaviour { loser: Loser::Waits, work: Duration::from_millis(15), ..SOUND },
     ),
     mutant(
         "check-then-insert",
