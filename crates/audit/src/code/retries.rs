@@ -94,8 +94,9 @@ pub(super) fn find<'t>(code: Code<'t>, root: Node<'t>, scopes: &[Scope<'t>]) -> 
         found.extend(reset(code, scope));
     }
     if code.language == Language::Python {
-        found
-            .extend(below(root).filter(|one| one.kind() == "decorator").flat_map(|one| decorator(code, one)));
+        found.extend(
+            below(root).filter(|one| one.kind() == "decorator").flat_map(|one| decorator(code, root, one)),
+        );
     }
     found
 }
@@ -250,7 +251,7 @@ fn plain_delay<'t>(code: Code<'t>, root: Node<'t>, time: Node<'t>) -> bool {
     for call in code.calls(time) {
         let callee = code.callee(call);
         let last = callee.rsplit(['.', ':']).next().unwrap_or_default();
-        if PLAIN.contains(&callee.as_str()) || PLAIN.contains(&last) {
+        if is_plain(&callee) {
             continue;
         }
         // A helper of this file is looked into; others are not known.
@@ -270,23 +271,18 @@ fn plain_delay<'t>(code: Code<'t>, root: Node<'t>, time: Node<'t>) -> bool {
             code.named(code.whole_function(time)).filter(|named| named.name == crate::words::folded(name));
         set.into_iter().any(|named| {
             let value = code.squeezed(named.value);
-            holds(
-                &value,
-                &[
-                    "retry-after",
-                    "retryafter",
-                    "retry_after",
-                    "headers",
-                    "header.get",
-                    "next_delay",
-                    "nextbackoff",
-                    "next_backoff",
-                    "backoff.next",
-                ],
-            )
+            let header =
+                holds(&value, &["retry-after", "retryafter", "retry_after", "headers", "header.get"]);
+            // What another function says is not known.
+            header || code.calls(named.value).any(|call| !is_plain(&code.callee(call)))
         })
     });
     !given
+}
+
+/// Whether a call only computes: `min(20, base * 2)`.
+fn is_plain(callee: &str) -> bool {
+    PLAIN.contains(&callee) || callee.rsplit(['.', ':']).next().is_some_and(|last| PLAIN.contains(&last))
 }
 
 /// P107: the time for all attempts begins anew with each of them.
@@ -323,11 +319,19 @@ fn reset<'t>(code: Code<'t>, scope: &Scope<'t>) -> Vec<Finding> {
 }
 
 /// Decorators of Python that retry.
-fn decorator(code: Code<'_>, node: Node<'_>) -> Vec<Finding> {
+fn decorator<'t>(code: Code<'t>, root: Node<'t>, node: Node<'t>) -> Vec<Finding> {
     let text = code.squeezed(node);
     let called = text.trim_start_matches('@').split('(').next().unwrap_or_default();
     let last = called.rsplit('.').next().unwrap_or_default();
     if !matches!(last, "retry" | "on_exception" | "retry_on_exception") {
+        return Vec::new();
+    }
+    // A decorator of one's own says inside what it retries.
+    let own = below(root).any(|one| {
+        one.kind() == "function_definition"
+            && one.child_by_field_name("name").is_some_and(|name| code.squeezed(name) == last)
+    });
+    if own {
         return Vec::new();
     }
     let mut found = Vec::new();
