@@ -333,8 +333,8 @@ const COMPUTE: &[&str] = &[
     "parse",
 ];
 
-/// Judges one operation by what its document says of it.
-pub(crate) fn judge(operation: &Operation<'_>) -> Judged {
+/// Judges one operation by what its document says of it. `collection`: its path has members in the same document.
+pub(crate) fn judge(operation: &Operation<'_>, collection: bool) -> Judged {
     let declared =
         |effect| Judged { effect, confidence: Confidence::High, evidence: vec![method_evidence(operation)] };
     if let Some(stated) = stated(operation) {
@@ -345,7 +345,7 @@ pub(crate) fn judge(operation: &Operation<'_>) -> Judged {
         "PUT" => declared(Effect::Replace),
         "PATCH" => declared(Effect::Update),
         "DELETE" => declared(Effect::Delete),
-        "POST" => post(operation),
+        "POST" => post(operation, collection),
         // COPY, MOVE, PURGE: what they mean stands in no standard that a document of APIs refers to.
         _ => Judged {
             effect: Effect::Unknown,
@@ -405,7 +405,7 @@ enum Kind {
     Shape,
 }
 
-fn post(operation: &Operation<'_>) -> Judged {
+fn post(operation: &Operation<'_>, collection: bool) -> Judged {
     let mut signs = Vec::new();
     let mut sign = |effect, kind, place: Place, quote: String| {
         signs.push(Sign { effect, kind, evidence: Evidence { place, quote, weight: Confidence::Low } });
@@ -438,7 +438,7 @@ fn post(operation: &Operation<'_>) -> Judged {
         }
     }
     let mut name_words = operation.id.map(words).unwrap_or_default();
-    // `POST_GetThing`: a generator put the method in front, which is no verb of the operation.
+    // `POST_GetThing`, `Extract_Post`: a generator put the method there, which is no verb of the operation.
     if name_words.len() > 1 && name_words[0] == "post" {
         name_words.remove(0);
     }
@@ -447,6 +447,12 @@ fn post(operation: &Operation<'_>) -> Judged {
         && method == "post"
     {
         name_words.truncate(name_words.len() - 2);
+    }
+    if name_words.len() > 1
+        && name_words.last().is_some_and(|word| word == "post")
+        && !operation.path.ends_with("post")
+    {
+        name_words.pop();
     }
     // `/services.get_map`, `/get-map`: a name in the path.
     let called = words(last.rsplit('.').next().unwrap_or_default());
@@ -493,7 +499,7 @@ fn post(operation: &Operation<'_>) -> Judged {
         || verb.clone().any(|word| is(WRITES, word))
         || action.as_ref().is_none_or(Vec::is_empty) && last_words.iter().any(|word| is(WRITES, word))
         || is(WRITES, told.strip_suffix('s').map(str::to_owned).as_ref().unwrap_or(&told));
-    weigh(operation, signs, changes, made)
+    weigh(operation, signs, changes, made || collection)
 }
 
 /// The verb of a summary.
@@ -520,9 +526,11 @@ fn weigh(operation: &Operation<'_>, signs: Vec<Sign>, changes: bool, made: bool)
             evidence: mine.into_iter().map(|sign| sign.evidence.clone()).collect(),
         };
     }
+    // POST is also how one asks what does not fit into an address: of a hundred operations of which nothing but the method says
+    // that they change anything, a fifth only answer (contract-tools.2).
     Judged {
         effect: if made { Effect::Create } else { Effect::Action },
-        confidence: Confidence::High,
+        confidence: if changes || made { Confidence::High } else { Confidence::Low },
         evidence: vec![method_evidence(operation)],
     }
 }

@@ -158,8 +158,9 @@ pub(crate) fn judge(
     operation: &Operation<'_>,
     candidates: &[Candidate<'_>],
     global: Option<&Global>,
+    collection: bool,
 ) -> Judgement {
-    let effect = effect::judge(operation);
+    let effect = effect::judge(operation, collection);
     let of = |mechanism, verdict, confidence, evidence: Vec<Evidence>| Judgement {
         effect: effect.effect,
         mechanism,

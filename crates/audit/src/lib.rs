@@ -59,11 +59,14 @@ pub fn audit<'a>(bundle: &'a Bundle, contract: Option<&Contract>) -> Result<Repo
     let global = judge::global(&inventory);
     let candidates: Vec<Vec<keys::Candidate<'_>>> =
         inventory.operations.iter().map(keys::candidates).collect();
+    let collections = operation::collections(&inventory);
     let judgements: Vec<Judgement> = inventory
         .operations
         .iter()
         .zip(&candidates)
-        .map(|(operation, candidates)| judge::judge(operation, candidates, global.as_ref()))
+        .map(|(operation, candidates)| {
+            judge::judge(operation, candidates, global.as_ref(), collections.contains(operation.path))
+        })
         .collect();
     let seen = candidates.iter().map(|all| report::Seen::all(all)).collect();
     let context = rules::Context {

@@ -98,6 +98,15 @@ pub(crate) struct Parameter<'a> {
     pub(crate) nested: bool,
 }
 
+/// Paths that have members in the same document: `/orders` beside `/orders/{id}`.
+pub(crate) fn collections<'a>(inventory: &Inventory<'a>) -> HashSet<&'a str> {
+    let members = inventory.operations.iter().filter_map(|operation| {
+        let (above, last) = operation.path.trim_end_matches('/').rsplit_once('/')?;
+        (last.starts_with('{') && last.ends_with('}')).then_some(above)
+    });
+    members.collect()
+}
+
 impl Parameter<'_> {
     /// A member of the parameter or of its schema.
     pub(crate) fn shaped(&self, key: &str) -> Option<&Node> {

@@ -11,6 +11,7 @@ mod designed;
 mod fleet;
 mod gates;
 mod kills;
+mod labelled;
 mod model;
 mod once;
 mod page;
@@ -128,6 +129,7 @@ fn prove(id: &str, scale: Scale) -> Result<bool> {
         "gates.4" => gates::ours::prove(scale),
         "contract-tools.1" => audited::prove_facts(scale),
         "contract-tools.3" => audited::prove_size(scale),
+        "contract-tools.2" => labelled::prove(scale),
         "contract-tools.4" => code::prove(scale),
         "contract-tools.5" => designed::prove(scale),
         "contract-tools.6" => page::prove(scale),

