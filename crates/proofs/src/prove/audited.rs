@@ -335,6 +335,8 @@ fn count(files: &[PathBuf]) -> Result<Counted> {
         counted = tally(&text, &file.display().to_string(), counted)?;
         progress.step();
     }
+    // In whatever order the documents came.
+    counted.told.sort_unstable();
     Ok(counted)
 }
 
