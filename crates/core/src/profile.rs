@@ -18,7 +18,7 @@
 
 use std::sync::LazyLock;
 
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 use toml::de::{DeTable, DeValue};
 
 use crate::contract::Contract;
@@ -42,9 +42,8 @@ pub struct Profile {
     /// What the layer does otherwise.
     #[serde(rename = "difference", default)]
     differences: Vec<Difference>,
-    /// Read by [`Profile::fields`]; here only so that other unknown names are refused.
-    #[serde(rename = "contract", default)]
-    _contract: serde::de::IgnoredAny,
+    /// Whether it has fields of a contract, which [`fields`] finds.
+    contract: Option<IgnoredAny>,
     #[serde(skip)]
     source: &'static str,
 }
@@ -116,7 +115,7 @@ impl Profile {
     /// Whether the layer can answer as this vendor does.
     #[must_use]
     pub fn guards(&self) -> bool {
-        fields(&DeTable::parse_recoverable(self.source).0.into_inner()).is_some()
+        self.contract.is_some()
     }
 
     /// The text of its file.

@@ -38,8 +38,6 @@ pub struct TimeLeft(pub Duration);
 pub(crate) enum Admitted {
     /// Not guarded: pass it on as it is. `ends` names a resource that it ends if it succeeds.
     Pass { request: Request<Body>, ends: Option<(Arc<Plan>, Address, ResourceId)> },
-    /// Guarded.
-    Keyed(Box<Job>),
     /// Answered here.
     Answer(Response<Body>),
     /// A poll of a status URL.
@@ -67,17 +65,14 @@ pub(crate) struct Unread<B> {
 impl Guard {
     /// Sorts a request, and reads the body of a guarded one. `uri` is the original one, whatever nested routers left in the
     /// request (protocol 3).
-    pub(crate) async fn admit<B>(&self, request: Request<B>, uri: Uri) -> Admitted
+    pub(crate) async fn admit<B>(&self, request: Request<B>, uri: Uri) -> Result<Box<Job>, Box<Admitted>>
     where
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
         match self.sort(request, uri) {
-            Sorted::Admitted(admitted) => admitted,
-            Sorted::Unread(unread) => match self.read(unread).await {
-                Ok(job) => Admitted::Keyed(job),
-                Err(admitted) => *admitted,
-            },
+            Sorted::Admitted(admitted) => Err(Box::new(admitted)),
+            Sorted::Unread(unread) => self.read(unread).await,
         }
     }
 

@@ -40,7 +40,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 pub use crate::reply::{Refuse, Reply};
 use crate::{
-    admit::Admitted,
+    admit::{Admitted, Sorted},
     body::Body,
     guard::{Guard, Guarded, Job},
     recovery::{Recovery, declared},
@@ -159,12 +159,17 @@ where
         let uri = crate::layer::original_uri(&request);
         let request = crate::layer::with_peer(request);
         let job = match guard.admit(request, uri).await {
-            Admitted::Keyed(job) => job,
-            Admitted::Answer(response) => return Err(response.map(axum::body::Body::new)),
-            // The handler asks for a guard and the contract has none for this request: running it unguarded would be
-            // the silent failure this crate exists against.
-            Admitted::Pass { .. } | Admitted::Poll { .. } => {
-                return Err(guard.refuse(Refusal::of(Code::KeyMissing)).map(axum::body::Body::new));
+            Ok(job) => job,
+            Err(admitted) => {
+                let answer = match *admitted {
+                    Admitted::Answer(response) => response,
+                    // The handler asks for a guard and the contract has none for this request: running it unguarded would
+                    // be the silent failure this crate exists against.
+                    Admitted::Pass { .. } | Admitted::Poll { .. } => {
+                        guard.refuse(Refusal::of(Code::KeyMissing))
+                    }
+                };
+                return Err(answer.map(axum::body::Body::new));
             }
         };
         match serde_json::from_slice(&job.body) {
@@ -191,9 +196,12 @@ pub async fn status(request: Request) -> Response {
     };
     let uri = crate::layer::original_uri(&request);
     let request = crate::layer::with_peer(request);
-    match guard.admit(request, uri).await {
-        Admitted::Poll { parts, id } => guard.poll(&parts, &id).await.map(axum::body::Body::new),
-        Admitted::Keyed(_) | Admitted::Answer(_) | Admitted::Pass { .. } => {
+    // The head of a poll is all there is to see.
+    match guard.sort(request, uri) {
+        Sorted::Admitted(Admitted::Poll { parts, id }) => {
+            guard.poll(&parts, &id).await.map(axum::body::Body::new)
+        }
+        Sorted::Admitted(Admitted::Answer(_) | Admitted::Pass { .. }) | Sorted::Unread(_) => {
             StatusCode::NOT_FOUND.into_response()
         }
     }

@@ -140,8 +140,8 @@ impl Guard {
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        // This work writes through nobody's transaction, and sets no recovery points. What it did before its holder was lost is not rolled back, whatever
-        // class the contract hopes for.
+        // This work writes through nobody's transaction, and sets no recovery points. What it did before its holder was lost
+        // is not rolled back, whatever class the contract hopes for.
         let recovery = match job.plan.endpoint.recovery {
             RecoveryClass::Atomic | RecoveryClass::Phased => RecoveryClass::Outside,
             other => other,

@@ -99,7 +99,6 @@ where
             }
             Ok(response.map(Body::stream))
         }
-        Admitted::Keyed(job) => Ok(guard.run(job, move |request| inner.call(request)).await),
         Admitted::Answer(response) => Ok(response),
         Admitted::Poll { parts, id } => Ok(guard.poll(&parts, &id).await),
     }

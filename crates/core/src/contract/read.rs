@@ -57,7 +57,7 @@ impl Contract {
         let (vendor_sink, (vendor, _)) = (Sink::new(vendors, CONTRACT), DeTable::parse_recoverable(vendors));
         let beneath = profile::fields(vendor.get_ref())
             .map(|table| Section::beneath(table, &fields::ROOT, &vendor_sink));
-        let contract = contract(&root, beneath.as_ref(), &sink);
+        let contract = contract(&root, profile.zip(beneath.as_ref()), &sink);
         match contract {
             Some(contract) if sink.is_clean() && vendor_sink.is_clean() => Ok(contract),
             _ => Err(sink.into_faults(file)),
@@ -77,8 +77,13 @@ fn profile(item: &Item<'_>) -> Option<&'static Profile> {
     Some(profile)
 }
 
-/// `beneath` is what the named profile says: the file's own fields stand above it.
-fn contract<'a>(root: &Section<'a>, beneath: Option<&Section<'a>>, sink: &Sink<'_>) -> Option<Contract> {
+/// `vendor` is the named profile with what it says: the file's own fields stand above that.
+fn contract<'a>(
+    root: &Section<'a>,
+    vendor: Option<(&'static Profile, &Section<'a>)>,
+    sink: &Sink<'_>,
+) -> Option<Contract> {
+    let (profile, beneath) = vendor.unzip();
     let api = root.require("api", "people call your API something", "write api = \"Shop\"");
     let api = api.and_then(|item| item.text(values::said));
     let namespace = namespace(root);
@@ -106,7 +111,7 @@ fn contract<'a>(root: &Section<'a>, beneath: Option<&Section<'a>>, sink: &Sink<'
         namespace: namespace?,
         longest_retry_chain: chain?,
         unlisted: unlisted?,
-        profile: root.get("profile").and_then(|item| profile(&item)).map(|profile| profile.name),
+        profile: profile.map(|profile| profile.name),
         claim,
         answers,
         client,
