@@ -25,7 +25,10 @@ use retrysafe_core::{
     record::{Record, RemoveIf, State, Write},
     time::Wall,
 };
-use retrysafe_store::{ErrorKind, Store, StoreError, Written};
+use retrysafe_store::{
+    ErrorKind, Store, StoreError, Written,
+    upkeep::{self, Passed},
+};
 use tokio::{sync::Semaphore, time::Instant};
 
 use crate::{meters::Meters, waiters::Waiters};
@@ -275,14 +278,15 @@ impl Engine {
     /// One pass of upkeep: marks abandoned outside work uncertain and reaps what is past its threshold, in batches of
     /// `batch`. Returns how many records it changed.
     pub(crate) async fn upkeep(&self, batch: usize) -> Result<usize, StoreError> {
-        let passed = retrysafe_store::upkeep::pass(&*self.store, batch).await?;
+        let mut passed = Passed::default();
+        let ended = upkeep::pass(&*self.store, batch, &mut passed).await;
         for (address, record) in &passed.marked {
             self.meters.marked_uncertain();
             self.waiters.wake(address);
             tracing::warn!(endpoint = %record.endpoint, attempt = %record.attempt, "abandoned request is uncertain now");
         }
         self.meters.reaped(passed.reaped);
-        Ok(passed.changed())
+        ended.map(|()| passed.changed())
     }
 
     /// Shows how many records are in each state. A store that cannot count now leaves the last count standing.

@@ -34,29 +34,45 @@ impl Passed {
     }
 }
 
-/// Marks and reaps, at most `batch` of each.
+/// Marks and reaps, at most `batch` of each, and adds what was changed to `passed`: where a call fails in the middle, what was
+/// changed before stays changed, and somebody may be waiting to be told.
 ///
 /// # Errors
-/// As the store's calls; what was changed before stays changed.
-pub async fn pass(store: &dyn Store, batch: usize) -> Result<Passed, StoreError> {
+/// As the store's calls.
+pub async fn pass(store: &dyn Store, batch: usize, passed: &mut Passed) -> Result<(), StoreError> {
     let now = store.now()?;
-    let mut passed = Passed::default();
     let abandoned = changeable(store, Due::LeaseEnded, now, batch).await?;
-    // All at once: a store with group commit puts them into one transaction.
-    let marks = abandoned.iter().map(|(address, record)| change(store, address, record, now));
-    let marked = futures_util::future::try_join_all(marks).await?;
-    passed.marked =
-        abandoned.into_iter().zip(marked).filter_map(|(one, marked)| marked.then_some(one)).collect();
+    change_all(store, abandoned, now, &mut passed.marked).await?;
     // What is completed and due is reaped, whatever else it says: there is nothing to look at first.
-    passed.reaped = match store.reap_batch(now, batch).await? {
-        Some(reaped) => reaped,
-        None => {
-            let old = changeable(store, Due::Reapable, now, batch).await?;
-            let reaps = old.iter().map(|(address, record)| change(store, address, record, now));
-            futures_util::future::try_join_all(reaps).await?.into_iter().map(usize::from).sum()
+    if let Some(reaped) = store.reap_batch(now, batch).await? {
+        passed.reaped += reaped;
+        return Ok(());
+    }
+    let (old, mut gone) = (changeable(store, Due::Reapable, now, batch).await?, Vec::new());
+    let ended = change_all(store, old, now, &mut gone).await;
+    passed.reaped += gone.len();
+    ended
+}
+
+/// Changes all at once: a store with group commit puts them into one transaction. Each is seen to its end, whatever
+/// becomes of the others; the first failure is told.
+async fn change_all(
+    store: &dyn Store,
+    records: Vec<(Address, Record)>,
+    now: Wall,
+    changed: &mut Vec<(Address, Record)>,
+) -> Result<(), StoreError> {
+    let changes = records.iter().map(|(address, record)| change(store, address, record, now));
+    let results = futures_util::future::join_all(changes).await;
+    let mut ended = Ok(());
+    for (one, result) in records.into_iter().zip(results) {
+        match result {
+            Ok(true) => changed.push(one),
+            Ok(false) => {}
+            Err(error) => ended = ended.and(Err(error)),
         }
-    };
-    Ok(passed)
+    }
+    ended
 }
 
 /// Up to `batch` records that are due and that upkeep may change. What only its own retry may touch stays due for as

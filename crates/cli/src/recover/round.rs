@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use retrysafe_core::{ids::StatusId, orphans, record::RecoveryClass};
-use retrysafe_store::{Due, Filter, StateName, Store, StoreError, upkeep};
+use retrysafe_store::{
+    Due, Filter, StateName, Store, StoreError,
+    upkeep::{self, Passed},
+};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -149,7 +152,8 @@ impl Worker {
     /// Batch by batch, so that nobody waits long for a lock, until there is less than a batch.
     async fn reap(&self, round: &mut Round, stop: &CancellationToken) -> Result<(), StoreError> {
         loop {
-            let passed = upkeep::pass(&*self.store, self.batch).await?;
+            let mut passed = Passed::default();
+            let ended = upkeep::pass(&*self.store, self.batch, &mut passed).await;
             round.reaped += passed.reaped;
             round.marked += passed.marked.len();
             for (address, record) in &passed.marked {
@@ -159,6 +163,7 @@ impl Worker {
                     "an abandoned request could not be completed and is uncertain now"
                 );
             }
+            ended?;
             if passed.changed() < self.batch || stop.is_cancelled() {
                 return Ok(());
             }
