@@ -414,13 +414,7 @@ impl<'a> Reader<'a> {
 
     /// The fields of a body's schema: its own, and one step into lists.
     fn schema(&mut self, schema: Found<'a>, body: &mut Body<'a>) {
-        let mut walk = Walk {
-            bundle: self.bundle,
-            seen: HashSet::new(),
-            fields: Vec::new(),
-            list: false,
-            lost: Vec::new(),
-        };
+        let mut walk = Walk::new(self.bundle);
         walk.schema(schema, false, 0);
         body.list |= walk.list;
         for field in walk.fields {
@@ -438,13 +432,7 @@ impl<'a> Reader<'a> {
         let mut responses = Vec::new();
         for (status, one) in all.entries().filter(|(status, _)| !status.starts_with("x-")) {
             let Some(found) = self.resolved(one) else { continue };
-            let mut walk = Walk {
-                bundle: self.bundle,
-                seen: HashSet::new(),
-                fields: Vec::new(),
-                list: false,
-                lost: Vec::new(),
-            };
+            let mut walk = Walk::new(self.bundle);
             let mut media = Vec::new();
             let schemas = if self.swagger {
                 Vec::from_iter(found.get("schema"))
@@ -496,6 +484,10 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
+    fn new(bundle: &'a Bundle) -> Self {
+        Self { bundle, seen: HashSet::new(), fields: Vec::new(), list: false, lost: Vec::new() }
+    }
+
     fn schema(&mut self, schema: Found<'a>, nested: bool, depth: usize) {
         let place = schema.place.clone();
         let found = match self.bundle.resolve(schema) {

@@ -16,7 +16,7 @@ pub use send::{Ids, Keyed, TAG, fill};
 use self::rounds::Runner;
 use crate::arms::{Arm, Round, judge, judge_replay};
 use crate::observe::{Blind, Observers};
-use crate::plan::Plan;
+use crate::plan::{Base, Plan};
 use crate::power;
 use crate::report::{Counterexample, Part, Report, Verdict};
 use crate::safety::{Allowance, Estimate};
@@ -107,20 +107,21 @@ pub fn run(
         gate.blind(blind);
         None
     });
-    let parts = gate.parts;
-    let place: Vec<&str> = plan.bases.iter().map(|base| base.authority.as_str()).collect();
-    let verdict = Report::worst(&parts);
-    Ok(Report {
-        gate: "concurrency".to_owned(),
-        target: format!("{} {} at {}", plan.request.method, shown_path(plan), place.join(", ")),
-        verdict,
-        parts,
-        overlap,
-        power: (verdict == Verdict::Pass).then(|| power::left_open(plan.concurrency.detect, rounds_of(plan))),
-        seed,
-        requests: gate.runner.sent(),
-        seconds: origin.elapsed().as_secs_f64(),
-    })
+    let report = Report::of("concurrency", target(plan), gate.parts, (seed, gate.runner.sent()), origin);
+    let passes = report.verdict == Verdict::Pass;
+    let power = passes.then(|| power::left_open(plan.concurrency.detect, rounds_of(plan)));
+    Ok(Report { overlap, power, ..report })
+}
+
+/// What a plan's requests go to, as reports have it.
+pub(crate) fn target(plan: &Plan) -> String {
+    format!("{} {} at {}", plan.request.method, shown_path(plan), places(&plan.bases))
+}
+
+/// Where an API is.
+pub(crate) fn places(bases: &[Base]) -> String {
+    let places: Vec<&str> = bases.iter().map(|base| base.authority.as_str()).collect();
+    places.join(", ")
 }
 
 pub(crate) fn shown_path(plan: &Plan) -> String {

@@ -24,7 +24,7 @@ pub use judge::{Crash, End, judge};
 use self::process::{Api, was_killed};
 use crate::arms::Finding;
 use crate::arrive::{Lanes, Shot};
-use crate::concurrency::{Ids, Keyed, NotRun, Progress, fill, shown_path};
+use crate::concurrency::{Ids, Keyed, NotRun, Progress, fill, target};
 use crate::observe::{Baseline, Observers, Seen};
 use crate::plan::{CrashPlan, Source, Values};
 use crate::report::{Part, Report};
@@ -125,18 +125,7 @@ pub fn run(
     watch(Progress { what: "K4 a kill at each system call".to_owned(), done: of, of });
     parts.push(sweep::part(&mut gate, origin + allowance.time)?);
     parts.sort_by(|one, two| one.id.cmp(&two.id));
-    let place: Vec<&str> = plan.plan.bases.iter().map(|base| base.authority.as_str()).collect();
-    Ok(Report {
-        gate: "crash".to_owned(),
-        target: format!("{} {} at {}", plan.plan.request.method, shown_path(&plan.plan), place.join(", ")),
-        verdict: Report::worst(&parts),
-        parts,
-        overlap: None,
-        power: None,
-        seed,
-        requests: gate.sent,
-        seconds: origin.elapsed().as_secs_f64(),
-    })
+    Ok(Report::of("crash", target(&plan.plan), parts, (seed, gate.sent), origin))
 }
 
 struct Gate<'a> {

@@ -6,6 +6,8 @@ mod example;
 mod html;
 mod junit;
 
+use std::time::Instant;
+
 use serde::Serialize;
 
 use crate::arms::Finding;
@@ -156,6 +158,27 @@ pub struct Report {
 }
 
 impl Report {
+    /// What `parts` came to, of a run that began at `origin`.
+    pub(crate) fn of(
+        gate: &str,
+        target: String,
+        parts: Vec<Part>,
+        (seed, requests): (u64, u64),
+        origin: Instant,
+    ) -> Self {
+        Self {
+            gate: gate.to_owned(),
+            target,
+            verdict: Self::worst(&parts),
+            parts,
+            overlap: None,
+            power: None,
+            seed,
+            requests,
+            seconds: origin.elapsed().as_secs_f64(),
+        }
+    }
+
     /// Every part that fails, or the gate as a whole.
     #[must_use]
     pub fn worst(parts: &[Part]) -> Verdict {

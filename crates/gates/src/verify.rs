@@ -15,7 +15,7 @@ pub use state::State;
 
 use crate::arms::{Arm, Exchange, Finding, Round, Shape, Step};
 use crate::arrive::{Lanes, Shot, Timed};
-use crate::concurrency::{Ids, Progress, TAG};
+use crate::concurrency::{Ids, Progress, TAG, places};
 use crate::observe::{Blind, Observers, Seen};
 use crate::plan::{Claim, HeaderLine, Operation, Shown, Values, VerifyPlan};
 use crate::report::{Counterexample, Part, Report, Verdict};
@@ -68,18 +68,7 @@ pub fn run(plan: &VerifyPlan, allowance: &Allowance, seed: u64, watch: &mut dyn 
         }
         parts.push(part);
     }
-    let place: Vec<&str> = plan.bases.iter().map(|base| base.authority.as_str()).collect();
-    Report {
-        gate: "verify".to_owned(),
-        target: place.join(", "),
-        verdict: Report::worst(&parts),
-        parts,
-        overlap: None,
-        power: None,
-        seed,
-        requests: gate.sent,
-        seconds: origin.elapsed().as_secs_f64(),
-    }
+    Report::of("verify", places(&plan.bases), parts, (seed, gate.sent), origin)
 }
 
 struct Gate<'a> {

@@ -8,43 +8,14 @@ use retrysafe_gates::concurrency;
 use retrysafe_gates::plan::Plan;
 use retrysafe_gates::report::{Report, Verdict};
 use retrysafe_gates::safety::Allowance;
-use retrysafe_mutants::{Running, TABLE, Terms, find};
+use retrysafe_mutants::{PLAN, Running, TABLE, Terms, find};
 
 const ALLOWANCE: Allowance = Allowance { owned: None, time: Duration::from_secs(120) };
 
 fn plan(running: &Running, more: &str) -> Plan {
     let bases: Vec<String> =
         running.addresses().iter().map(|address| format!("\"http://{address}\"")).collect();
-    let text = format!(
-        r#"
-        base = [{}]
-        [request]
-        path = "/orders"
-        headers = {{ Authorization = "Bearer alice" }}
-        body = '{{"amount": 4200, "note": "{{{{nonce}}}}"}}'
-        [key]
-        required = true
-        [second_account]
-        headers = {{ Authorization = "Bearer bob" }}
-        [other_operation]
-        path = "/refunds"
-        headers = {{ Authorization = "Bearer alice" }}
-        body = '{{"amount": 4200, "note": "{{{{nonce}}}}"}}'
-        [failing]
-        path = "/orders"
-        headers = {{ Authorization = "Bearer alice" }}
-        body = '{{"amount": 4200, "note": "{{{{nonce}}}}", "decline": true}}'
-        [answers]
-        in_flight = [{{ status = 409, contains = "in_flight" }}]
-        mismatch = [422]
-        [[observe]]
-        kind = "list"
-        url = "/orders?note={{{{nonce}}}}"
-        jsonpath = "$[?@.note == '{{{{nonce}}}}']"
-        {more}
-        "#,
-        bases.join(", ")
-    );
+    let text = format!("base = [{}]\n{PLAN}{more}", bases.join(", "));
     Plan::parse(&text, "gates.toml").unwrap_or_else(|faults| panic!("{faults}"))
 }
 

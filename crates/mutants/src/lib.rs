@@ -19,3 +19,30 @@ mod service;
 
 pub use behaviour::{Behaviour, Mutant, TABLE, find};
 pub use running::{Running, Terms};
+
+/// What a plan for the concurrency gate says of all of them: all but `base`, and what a caller adds.
+pub const PLAN: &str = r#"
+[request]
+path = "/orders"
+headers = { Authorization = "Bearer alice" }
+body = '{"amount": 4200, "note": "{{nonce}}"}'
+[key]
+required = true
+[second_account]
+headers = { Authorization = "Bearer bob" }
+[other_operation]
+path = "/refunds"
+headers = { Authorization = "Bearer alice" }
+body = '{"amount": 4200, "note": "{{nonce}}"}'
+[failing]
+path = "/orders"
+headers = { Authorization = "Bearer alice" }
+body = '{"amount": 4200, "note": "{{nonce}}", "decline": true}'
+[answers]
+in_flight = [{ status = 409, contains = "in_flight" }]
+mismatch = [422]
+[[observe]]
+kind = "list"
+url = "/orders?note={{nonce}}"
+jsonpath = "$[?@.note == '{{nonce}}']"
+"#;

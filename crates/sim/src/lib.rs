@@ -32,6 +32,7 @@
 mod disks;
 pub mod model;
 mod power;
+mod request;
 pub mod simulation;
 mod tripwire;
 mod vfs;

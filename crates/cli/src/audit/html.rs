@@ -52,10 +52,6 @@ pub(super) fn html(view: &View<'_>) -> String {
     }
     page.push_str("<h2>Operations</h2>\n<table><tr><th>operation<th>effect<th>mechanism<th>verdict<th>confidence<th>evidence</tr>\n");
     for (operation, judgement) in view.changing() {
-        let said = judgement
-            .evidence
-            .first()
-            .map_or(String::new(), |one| format!("{}: {}", view.at(&one.place), one.quote));
         let _ = writeln!(
             page,
             "<tr><td><code>{}</code><td>{}<td>{}<td>{}<td>{}<td>{}</tr>",
@@ -64,7 +60,7 @@ pub(super) fn html(view: &View<'_>) -> String {
             judgement.mechanism.as_str(),
             judgement.verdict.as_str(),
             judgement.confidence.as_str(),
-            escaped(&said)
+            escaped(&view.because(judgement))
         );
     }
     page.push_str("</table>\n</body></html>\n");

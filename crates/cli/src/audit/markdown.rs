@@ -43,10 +43,6 @@ pub(super) fn markdown(view: &View<'_>) -> String {
     }
     page.push_str("## Operations\n\n| operation | effect | mechanism | verdict | confidence | evidence |\n|---|---|---|---|---|---|\n");
     for (operation, judgement) in view.changing() {
-        let said = judgement
-            .evidence
-            .first()
-            .map_or(String::new(), |one| format!("{}: {}", view.at(&one.place), one.quote));
         let _ = writeln!(
             page,
             "| `{}` | {} | {} | {} | {} | {} |",
@@ -55,7 +51,7 @@ pub(super) fn markdown(view: &View<'_>) -> String {
             judgement.mechanism.as_str(),
             judgement.verdict.as_str(),
             judgement.confidence.as_str(),
-            cell(&said)
+            cell(&view.because(judgement))
         );
     }
     page

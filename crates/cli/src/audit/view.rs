@@ -77,6 +77,12 @@ impl<'a> View<'a> {
         }
     }
 
+    /// What decided, with its place, in one line.
+    pub(super) fn because(&self, judgement: &Judgement) -> String {
+        let first = judgement.evidence.first();
+        first.map_or(String::new(), |one| format!("{}: {}", self.at(&one.place), one.quote))
+    }
+
     pub(super) fn line(&self, place: &Place) -> Option<usize> {
         self.lines.get(place).copied()
     }

@@ -7,12 +7,10 @@ use std::sync::LazyLock;
 
 use retrysafe_core::{
     address::{Account, Address, Key, Namespace},
-    contract::{InFlight, InFlightAnswer},
-    decide::{Asked, Decision, Fresh, Rules, Upkeep, decide, upkeep},
-    fingerprint::{Fingerprint, Match},
+    decide::{Decision, Fresh, Upkeep, upkeep},
     ids::{AttemptId, StatusId},
     outcome::Body,
-    record::{Expect, RecoveryClass, RemoveIf, Write},
+    record::{Expect, RemoveIf, Write},
     recovery::{Judgement, Standing, judge, takeover},
 };
 
@@ -21,10 +19,11 @@ use super::{
     hold::Holder,
     world::{
         ACTORS, Actor, Answer, Book, CLIENTS, Call, Charge, Epoch, Ev, Journal, LEASE, PROVIDER_MARGIN,
-        PROVIDER_WINDOW, Pc, Provider, Rec, St, TIME_MAX, Then, WINDOW, World, endpoint, terms, tick, ticks,
-        wall,
+        PROVIDER_WINDOW, Pc, Provider, Rec, St, TIME_MAX, Then, WINDOW, World, terms, tick, ticks, wall,
     },
 };
+
+use crate::request::{decision, recovery};
 
 /// What a run is about.
 pub(super) struct Setting {
@@ -43,9 +42,6 @@ pub(super) static ADDRESS: LazyLock<Address> = LazyLock::new(|| {
     };
     parts().unwrap_or_else(|| unreachable!("plain words"))
 });
-
-const POLICY: InFlight =
-    InFlight { answer: InFlightAnswer::Refuse, retry_after: std::time::Duration::from_secs(1) };
 
 /// Adds every world that can follow `world`.
 pub(super) fn successors(world: &World, setting: &Setting, book: &mut Book, into: &mut Vec<(Step, World)>) {
@@ -187,30 +183,12 @@ impl Acting<'_> {
 
     /// The real decision on what was read.
     fn decision(&self, seen: Option<Rec>, now: u8) -> Decision {
-        let recovery = if self.before.deployed { RecoveryClass::Phased } else { RecoveryClass::Outside };
-        let mut record = seen.map(|seen| seen.real());
-        if self.setting.mutant == Some(Mutant::TodaysContract)
-            && let Some(record) = &mut record
-        {
-            record.recovery = recovery;
-        }
-        let asked = Asked {
-            fingerprint: Fingerprint::from_parts(1, 1, [0; 32]),
-            verify: &|_| Match::Same,
-            prefers_async: false,
-        };
-        let rules = Rules {
-            endpoint: endpoint(),
-            contract_version: 1,
-            recovery,
-            lease: ticks(LEASE),
-            in_flight: &POLICY,
-        };
         let fresh = Fresh {
             attempt: AttemptId::new(u128::from(self.before.attempts) + 1),
             status_id: StatusId::new(u128::from(self.before.operations) + 1),
         };
-        decide(record.as_ref(), &asked, &rules, fresh, wall(now))
+        let terms = (recovery(self.before.deployed), ticks(LEASE));
+        decision(seen.map(|seen| seen.real()), terms, self.setting.mutant, fresh, wall(now))
     }
 
     fn decides(&mut self, sends: u8, seen: Option<Rec>) {

@@ -7,7 +7,6 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use retrysafe_core::{
-    fingerprint::Fingerprint,
     ids::{AttemptId, Fence, StatusId},
     outcome::{Body, Outcome},
     record::{Record, RecoveryClass, State, Uncertainty},
@@ -16,6 +15,8 @@ use retrysafe_core::{
     },
     time::Wall,
 };
+
+use crate::request::{ENDPOINT, FINGERPRINT};
 
 /// Clients that send the one request.
 pub(super) const CLIENTS: usize = 3;
@@ -289,7 +290,7 @@ impl Rec {
             attempt: AttemptId::new(u128::from(self.attempt)),
             fence: Fence::from_u64(u64::from(self.fence)),
             status_id: StatusId::new(u128::from(self.operation)),
-            fingerprint: Fingerprint::from_parts(1, 1, [0; 32]),
+            fingerprint: FINGERPRINT,
             recovery: match self.class {
                 Class::Phased => RecoveryClass::Phased,
                 Class::Outside => RecoveryClass::Outside,
@@ -326,12 +327,6 @@ impl Rec {
             state,
         }
     }
-}
-
-static ENDPOINT: std::sync::LazyLock<Arc<str>> = std::sync::LazyLock::new(|| "POST /rides".into());
-
-pub(super) fn endpoint() -> &'static Arc<str> {
-    &ENDPOINT
 }
 
 /// What is the same in all worlds of a run, and folded journals, of which there are few.

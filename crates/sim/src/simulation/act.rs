@@ -1,15 +1,13 @@
 //! What happens: clients, processes, and the ways between them and the store.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use retrysafe_core::{
     address::{Account, Address, Key, Namespace},
-    contract::{InFlight, InFlightAnswer},
-    decide::{Asked, Decision, Fresh, Rules, Upkeep, decide, upkeep},
-    fingerprint::{Fingerprint, Match},
+    decide::{Decision, Fresh, Upkeep, upkeep},
     ids::{AttemptId, StatusId},
     outcome::Body,
-    record::{Record, RecoveryClass, RemoveIf, Write},
+    record::{Record, RemoveIf, Write},
     recovery::{Entry, Event, Found, Judgement, Progress, Standing, judge, stop, takeover},
 };
 
@@ -18,7 +16,7 @@ use super::{
     store::{Commit, Op, Row, Said, Store},
     world::{At, Happens, Task, Told, World},
 };
-use crate::model::Mutant;
+use crate::request::{decision, recovery};
 
 pub(super) static ADDRESS: LazyLock<Address> = LazyLock::new(|| {
     let parts = || {
@@ -27,9 +25,6 @@ pub(super) static ADDRESS: LazyLock<Address> = LazyLock::new(|| {
     };
     parts().unwrap_or_else(|| unreachable!("plain words"))
 });
-static ENDPOINT: LazyLock<Arc<str>> = LazyLock::new(|| "POST /rides".into());
-const POLICY: InFlight =
-    InFlight { answer: InFlightAnswer::Refuse, retry_after: std::time::Duration::from_secs(1) };
 
 /// How often a task asks the store again, or decides anew, before it gives up.
 const ROUNDS_MAX: u32 = 12;
@@ -314,22 +309,10 @@ impl World {
             return;
         }
         let now = self.clock(self.tasks[&id].server);
-        let recovery = if self.deployed { RecoveryClass::Phased } else { RecoveryClass::Outside };
-        let mut judged = seen.clone();
-        if self.mutant == Some(Mutant::TodaysContract)
-            && let Some(record) = &mut judged
-        {
-            record.recovery = recovery;
-        }
-        let asked = Asked {
-            fingerprint: Fingerprint::from_parts(1, 1, [0; 32]),
-            verify: &|_| Match::Same,
-            prefers_async: false,
-        };
-        let rules =
-            Rules { endpoint: &ENDPOINT, contract_version: 1, recovery, lease: LEASE, in_flight: &POLICY };
+        let terms = (recovery(self.deployed), LEASE);
+        let decided = decision(seen.clone(), terms, self.mutant, fresh, now);
         let commit = |write: Write| Commit { write, entries: Vec::new(), row: Row::None, seen: seen.clone() };
-        match decide(judged.as_ref(), &asked, &rules, fresh, now) {
+        match decided {
             Decision::Claim(write) => self.commits(id, commit(write), At::Claiming),
             Decision::MarkUncertain(write) => self.commits(id, commit(write), At::Marking),
             Decision::Replay(outcome) => {

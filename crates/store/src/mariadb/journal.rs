@@ -10,17 +10,16 @@ use super::{
     fault::{Does, failed},
 };
 use crate::{
-    ErrorKind, Store, StoreError, StoreFuture, Written,
+    ErrorKind, StoreError, StoreFuture, Written,
     journal::{Journal, LoggedAct, Notes, Sent, Staged, StagedCensus},
     sql::{
         Driver, Statement, Value,
         journal::{
             FORGETTING, LOG, READING, STAGING, WRITING, act, acts, census, effects, end, entries, journal,
-            operation, taken,
+            note_if, operation, taken,
         },
         row::address_values,
     },
-    transactional::{Committed, OpenTransaction, Transactional, Undone},
 };
 
 /// The statements of this file.
@@ -115,25 +114,13 @@ impl<D: Driver> Shared<D> {
 }
 
 impl<D: Driver> Journal for MariaStore<D> {
-    /// A phase without business rows: the transaction is the same.
     fn note_if<'a>(
         &'a self,
         address: &'a Address,
         write: &'a Write,
         notes: &'a Notes,
     ) -> StoreFuture<'a, Written> {
-        Box::pin(async move {
-            let mut open = Transactional::open(self).await?;
-            open.note(address, notes).await?;
-            match open.commit(address, write).await? {
-                Committed::Yes(fence) => Ok(Written::Yes(fence)),
-                Committed::No(Undone::Stale) => Ok(Written::No(self.load(address).await?)),
-                Committed::No(Undone::Conflict) => Err(StoreError::new(ErrorKind::Busy, WRITING)),
-                Committed::No(Undone::Constraint | Undone::Lost) => {
-                    Err(StoreError::new(ErrorKind::Unavailable, WRITING))
-                }
-            }
-        })
+        Box::pin(note_if(self, address, write, notes))
     }
 
     fn journal<'a>(&'a self, of: StatusId) -> StoreFuture<'a, Vec<Entry>> {

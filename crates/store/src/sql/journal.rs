@@ -3,6 +3,7 @@
 use retrysafe_core::{
     address::Address,
     ids::StatusId,
+    record::Write,
     recovery::{Act, DownstreamKey, Entry},
     time::Wall,
 };
@@ -12,11 +13,12 @@ use super::{
     row::{address_of, address_values, corrupt},
 };
 use crate::{
-    ErrorKind, StoreError,
+    ErrorKind, Store, StoreError, Written,
     codec::entry,
     journal::{
         ENTRY_MAX_BYTES, JOURNAL_MAX, LoggedAct, NewAct, NewEffect, Notes, Sent, Staged, StagedCensus,
     },
+    transactional::{Committed, OpenTransaction, Transactional, Undone},
 };
 
 pub(crate) const WRITING: &str = "writing to a journal";
@@ -29,6 +31,25 @@ pub(crate) const LOG: &str = "reading the log of acts";
 const WAITING: i64 = 0;
 const SENT: i64 = 1;
 const DEAD: i64 = 2;
+
+/// A phase without business rows, in a transaction like any other phase's.
+pub(crate) async fn note_if<S: Store + Transactional>(
+    store: &S,
+    address: &Address,
+    write: &Write,
+    notes: &Notes,
+) -> Result<Written, StoreError> {
+    let mut open = Transactional::open(store).await?;
+    open.note(address, notes).await?;
+    match open.commit(address, write).await? {
+        Committed::Yes(fence) => Ok(Written::Yes(fence)),
+        Committed::No(Undone::Stale) => Ok(Written::No(store.load(address).await?)),
+        Committed::No(Undone::Conflict) => Err(StoreError::new(ErrorKind::Busy, WRITING)),
+        Committed::No(Undone::Constraint | Undone::Lost) => {
+            Err(StoreError::new(ErrorKind::Unavailable, WRITING))
+        }
+    }
+}
 
 /// Operation.
 pub(crate) fn operation(operation: StatusId) -> Value {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context, Result};
 use retrysafe_gates::plan::{CrashPlan, Outside, Plan};
 use retrysafe_gates::report::{Report, Verdict};
-use retrysafe_mutants::{Mutant, Running, TABLE, Terms};
+use retrysafe_mutants::{Mutant, PLAN, Running, TABLE, Terms};
 
 use super::{ALLOWANCE, gate, plan, print_findings};
 use crate::prove::Scale;
@@ -24,33 +24,6 @@ const ROUNDS: u32 = 10;
 const NATURAL_ROUNDS: u32 = 66;
 /// At once in the quick tier, where most of the time is waiting.
 const QUICK_WORKERS: usize = 6;
-
-/// What every plan of the bench says, but for its addresses.
-const PLAN: &str = r#"
-[request]
-path = "/orders"
-headers = { Authorization = "Bearer alice" }
-body = '{"amount": 4200, "note": "{{nonce}}"}'
-[key]
-required = true
-[second_account]
-headers = { Authorization = "Bearer bob" }
-[other_operation]
-path = "/refunds"
-headers = { Authorization = "Bearer alice" }
-body = '{"amount": 4200, "note": "{{nonce}}"}'
-[failing]
-path = "/orders"
-headers = { Authorization = "Bearer alice" }
-body = '{"amount": 4200, "note": "{{nonce}}", "decline": true}'
-[answers]
-in_flight = [{ status = 409, contains = "in_flight" }]
-mismatch = [422]
-[[observe]]
-kind = "list"
-url = "/orders?note={{nonce}}"
-jsonpath = "$[?@.note == '{{nonce}}']"
-"#;
 
 /// For the crash gate: its calls are counted where they arrive.
 const CRASH_PLAN: &str = r#"
