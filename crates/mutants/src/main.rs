@@ -36,7 +36,7 @@ fn main() -> Result<()> {
         .with_context(|| format!("no server is called {name}; run it without a name for the list"))?;
     let running = Running::start(
         mutant,
-        &Terms { listen: Some(cli.listen), provider: cli.provider, state: cli.state },
+        &Terms { listen: Some(cli.listen), provider: cli.provider, state: cli.state, gap: None },
     )?;
     for address in running.addresses() {
         println!("{} at http://{address}", mutant.name);

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tokio::net::TcpListener;
@@ -19,6 +20,8 @@ pub struct Terms {
     pub provider: Option<SocketAddr>,
     /// Where claims outlive the process, for the server that keeps them.
     pub state: Option<std::path::PathBuf>,
+    /// Between a look and an insert, of those that look first. `None`: a millisecond.
+    pub gap: Option<Duration>,
 }
 
 /// A running server.

@@ -68,6 +68,7 @@ struct Service {
     natural: Option<Natural>,
     /// Claims of former lives.
     state: Option<std::path::PathBuf>,
+    gap: Duration,
 }
 
 pub(crate) fn router(behaviour: Behaviour, ledger: Arc<Ledger>, terms: &Terms) -> Result<Router> {
@@ -80,6 +81,7 @@ pub(crate) fn router(behaviour: Behaviour, ledger: Arc<Ledger>, terms: &Terms) -
         provider: terms.provider,
         natural,
         state: terms.state.clone().filter(|_| behaviour.durable_claims),
+        gap: terms.gap.unwrap_or(GAP),
     };
     Ok(Router::new()
         .route("/orders", post(create).get(list))
@@ -223,7 +225,7 @@ impl Service {
         if found.is_some() {
             return found;
         }
-        tokio::time::sleep(GAP).await;
+        tokio::time::sleep(self.gap).await;
         let mut slots = self.lock();
         match slots.get(address) {
             Some(held @ Slot::InFlight { .. }) => Some(held.clone()),
@@ -246,12 +248,12 @@ impl Service {
     ) -> Response {
         match self.behaviour.claim {
             Claim::CheckThenInsert => {
-                tokio::time::sleep(GAP).await;
+                tokio::time::sleep(self.gap).await;
                 self.lock().insert(address.to_owned(), Slot::InFlight { fingerprint, since: Instant::now() });
             }
             Claim::AfterEffect => {
                 let answer = self.run(path, request, key).await;
-                tokio::time::sleep(GAP).await;
+                tokio::time::sleep(self.gap).await;
                 let mut slots = self.lock();
                 // The unique constraint holds, and comes too late.
                 if slots.contains_key(address) {

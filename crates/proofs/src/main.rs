@@ -172,6 +172,7 @@ fn main() -> Result<ExitCode> {
                 listen: Some(args.listen),
                 provider: Some(args.provider),
                 state: Some(args.state),
+                gap: None,
             };
             retrysafe_mutants::Running::start(mutant, &terms)?.forever();
             Ok(ExitCode::SUCCESS)
