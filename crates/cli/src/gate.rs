@@ -17,7 +17,7 @@ use retrysafe_core::contract::{read_duration, show};
 use retrysafe_gates::concurrency::{self, Progress};
 use retrysafe_gates::crash;
 use retrysafe_gates::delay::{Delay, Relay};
-use retrysafe_gates::plan::{CrashPlan, Outside, Plan, VerifyPlan};
+use retrysafe_gates::plan::{CrashPlan, Outside, Plan, ProcessId, SlowPlan, VerifyPlan};
 use retrysafe_gates::report::{self, Report, Verdict};
 use retrysafe_gates::safety::{Allowance, permit};
 use retrysafe_gates::verify;
@@ -96,12 +96,18 @@ struct RunArgs {
     /// The plan
     #[arg(default_value = "gates.toml")]
     file: PathBuf,
+    /// Where the API speaks TLS: the certificate of its authority, in PEM, in place of the plan's
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
     /// Say what would be sent, and send nothing
     #[arg(long)]
     dry_run: bool,
     /// Rounds of each shape of race, in place of the plan's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rounds: Option<u32>,
+    /// Make the system calls of this process slow while it is raced (needs strace), in place of the plan's [slow] pid_file
+    #[arg(long, value_name = "PID")]
+    slow_pid: Option<u32>,
     /// Repeat a run's keys and texts
     #[arg(long, value_name = "SEED")]
     seed: Option<u64>,
@@ -171,9 +177,16 @@ struct Plans {
 
 /// `None` after a dry run.
 fn gates(args: &RunArgs, wanted: Wanted) -> Result<Option<Verdict>, Failure> {
-    let mut plans = plans(&args.file, wanted)?;
+    let mut plans = plans(&args.file, args.ca.as_deref(), wanted)?;
     if let (Some(plan), Some(_)) = (&mut plans.concurrency, args.rounds) {
         plan.concurrency.rounds = args.rounds;
+    }
+    if let (Some(plan), Some(pid)) = (&mut plans.concurrency, args.slow_pid) {
+        let process = ProcessId::Is(pid);
+        match &mut plan.slow {
+            Some(slow) => slow.process = process,
+            None => plan.slow = Some(SlowPlan::of(process)),
+        }
     }
     let allowance = Allowance { owned: args.i_own_the_target_and_accept, time: args.at_most };
     let concurrency = plans.concurrency.as_ref().map(|plan| (plan, concurrency::estimate(plan)));
@@ -226,14 +239,16 @@ fn gates(args: &RunArgs, wanted: Wanted) -> Result<Option<Verdict>, Failure> {
 }
 
 /// Reads the file for each gate that is wanted. `all` leaves out what the file has nothing for.
-fn plans(path: &Path, wanted: Wanted) -> Result<Plans, Failure> {
+fn plans(path: &Path, ca: Option<&Path>, wanted: Wanted) -> Result<Plans, Failure> {
     let file = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| {
         Failure::usage(format!(
             "{file} cannot be read: {error}; name a plan (`retrysafe gate --help` shows one)"
         ))
     })?;
+    let ca = ca.map(|path| path.display().to_string());
     let outside = Outside {
+        ca: ca.as_deref(),
         env: &|name| std::env::var(name).ok(),
         file: &|path| std::fs::read_to_string(path).map_err(|error| error.to_string()),
     };

@@ -4,11 +4,14 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use retrysafe_mutants::{Running, Terms, find};
 
 fn server(name: &str) -> Running {
-    Running::start(find(name).expect("a name"), &Terms::default()).expect("a port")
+    // All requests are to be inside of the window, however busy the machine is.
+    let gap = Some(Duration::from_millis(50));
+    Running::start(find(name).expect("a name"), &Terms { gap, ..Terms::default() }).expect("a port")
 }
 
 fn plan(running: &Running, more: &str) -> String {

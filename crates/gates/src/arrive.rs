@@ -12,21 +12,19 @@
 //! the processors it shares with the server. Whether the requests were together is not taken from clocks alone: right
 //! after the last byte it is asked which sockets have an answer *already* ([`Volley::early`]).
 
+mod connection;
 #[cfg(feature = "http2")]
 mod packet;
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
+use self::connection::Connection;
 use crate::plan::Base;
 use crate::wire::{Answer, Filled, parse};
 
 /// Between two looks at the sockets.
 const LOOK: Duration = Duration::from_micros(100);
-const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// How long the server may take to accept the bytes of one request.
-const WRITE_LIMIT: Duration = Duration::from_secs(10);
 
 /// One request of a volley.
 #[derive(Clone, Debug)]
@@ -72,12 +70,12 @@ pub struct Lanes {
     origin: Instant,
     timeout: Duration,
     /// Connections that nobody uses now, by base.
-    idle: Vec<Vec<TcpStream>>,
+    idle: Vec<Vec<Connection>>,
 }
 
 struct Lane {
     base: usize,
-    stream: Option<TcpStream>,
+    stream: Option<Connection>,
     bytes: Vec<u8>,
     came: Vec<u8>,
     first_sent: Duration,
@@ -106,6 +104,18 @@ impl Lanes {
         self.origin.elapsed()
     }
 
+    /// The origin of that clock.
+    #[must_use]
+    pub fn clock(&self) -> Instant {
+        self.origin
+    }
+
+    /// What a base is called in reports.
+    #[must_use]
+    pub fn name(&self, base: usize) -> &str {
+        self.bases.get(base).map_or("", |base| base.authority.as_str())
+    }
+
     /// All shots complete in one moment, `settle` after the rest of them was sent. `watch` is told again and again how many
     /// have ended.
     pub fn at_once(&mut self, shots: Vec<Shot>, settle: Duration, watch: &mut dyn FnMut(usize)) -> Volley {
@@ -117,7 +127,7 @@ impl Lanes {
         for lane in &mut lanes {
             lane.send_last(self.origin);
         }
-        let early = lanes.iter().filter(|lane| lane.has_answer()).count();
+        let early = lanes.iter_mut().filter_map(|lane| lane.has_answer().then_some(())).count();
         self.read(&mut lanes, None, watch);
         self.close(lanes, early)
     }
@@ -136,7 +146,7 @@ impl Lanes {
                 lane.send_last(self.origin);
             }
         }
-        early += lanes.iter().filter(|lane| lane.end.is_some() || lane.has_answer()).count();
+        early += lanes.iter_mut().filter_map(|lane| lane.has_ended_or_answer().then_some(())).count();
         self.read(&mut lanes, None, watch);
         self.close(lanes, early)
     }
@@ -187,8 +197,9 @@ impl Lanes {
         };
         lane.bytes = shot.request.bytes(to);
         // A kept connection that the server has closed meanwhile has something to read: its end.
-        let kept = std::iter::from_fn(|| idle.pop()).find(|stream| !readable(stream));
-        match kept.map_or_else(|| connect(to), Ok) {
+        let kept =
+            std::iter::from_fn(|| idle.pop()).find_map(|mut kept| (!kept.is_readable()).then_some(kept));
+        match kept.map_or_else(|| Connection::open(to), Ok) {
             Ok(stream) => lane.stream = Some(stream),
             Err(error) => lane.lose(self.origin, format!("no connection to {}: {error}", to.authority)),
         }
@@ -244,26 +255,27 @@ impl Lane {
     }
 
     fn send_all_but_last(&mut self, origin: Instant) {
-        let (Some(stream), Some((_, rest))) = (&mut self.stream, self.bytes.split_last()) else { return };
+        let Some(stream) = &mut self.stream else { return };
         self.first_sent = origin.elapsed();
-        // The server may be slow to take a large body; blocking here costs nobody anything.
-        let sent = stream.set_nonblocking(false).and_then(|()| stream.write_all(rest));
-        let ready = sent.and_then(|()| stream.set_nonblocking(true));
-        if let Err(error) = ready {
+        if let Err(error) = stream.send_all_but_last(&self.bytes) {
             self.lose(origin, format!("the request could not be sent: {error}"));
         }
     }
 
     fn send_last(&mut self, origin: Instant) {
-        let (Some(stream), Some(last)) = (&mut self.stream, self.bytes.last()) else { return };
-        match stream.write_all(&[*last]) {
+        let Some(stream) = &mut self.stream else { return };
+        match stream.send_last() {
             Ok(()) => self.last_sent = Some(origin.elapsed()),
             Err(error) => self.lose(origin, format!("the request's last byte could not be sent: {error}")),
         }
     }
 
-    fn has_answer(&self) -> bool {
-        self.stream.as_ref().is_some_and(readable)
+    fn has_answer(&mut self) -> bool {
+        self.stream.as_mut().is_some_and(Connection::is_readable)
+    }
+
+    fn has_ended_or_answer(&mut self) -> bool {
+        self.end.is_some() || self.has_answer()
     }
 
     /// Takes what has come, without waiting.
@@ -304,31 +316,9 @@ impl Lane {
     }
 }
 
-fn connect(to: &Base) -> std::io::Result<TcpStream> {
-    let mut last = std::io::Error::from(ErrorKind::AddrNotAvailable);
-    for address in (to.host.as_str(), to.port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, CONNECT_LIMIT) {
-            Ok(stream) => {
-                // The last byte must not wait for the acknowledgement of the rest.
-                stream.set_nodelay(true)?;
-                stream.set_write_timeout(Some(WRITE_LIMIT))?;
-                stream.set_nonblocking(true)?;
-                return Ok(stream);
-            }
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
-}
-
-/// Whether there is something to read: bytes, or the end.
-fn readable(stream: &TcpStream) -> bool {
-    let mut byte = [0_u8];
-    !matches!(stream.peek(&mut byte), Err(error) if error.kind() == ErrorKind::WouldBlock)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
     use std::net::TcpListener;
     use std::sync::mpsc;
 
@@ -361,6 +351,7 @@ mod tests {
             host: "127.0.0.1".into(),
             port,
             prefix: String::new(),
+            trust: None,
         };
         (base, told)
     }
@@ -396,7 +387,13 @@ mod tests {
                 let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n");
             }
         });
-        let base = Base { authority: "old".into(), host: "127.0.0.1".into(), port, prefix: String::new() };
+        let base = Base {
+            authority: "old".into(),
+            host: "127.0.0.1".into(),
+            port,
+            prefix: String::new(),
+            trust: None,
+        };
         let lanes = Lanes::new(vec![base], Instant::now(), Duration::from_secs(5));
         let volley = lanes.one_packet(&shots(2), Duration::ZERO);
         assert!(
@@ -411,7 +408,13 @@ mod tests {
     #[test]
     fn a_dead_server_is_a_loss_and_not_an_answer() {
         let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port();
-        let base = Base { authority: "gone".into(), host: "127.0.0.1".into(), port, prefix: String::new() };
+        let base = Base {
+            authority: "gone".into(),
+            host: "127.0.0.1".into(),
+            port,
+            prefix: String::new(),
+            trust: None,
+        };
         let mut lanes = Lanes::new(vec![base], Instant::now(), Duration::from_secs(1));
         let volley = lanes.at_once(shots(2), Duration::ZERO, &mut |_| ());
         assert!(volley.timed.iter().all(|timed| timed.outcome.is_err()));

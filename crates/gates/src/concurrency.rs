@@ -7,6 +7,7 @@
 mod overlap;
 mod rounds;
 mod send;
+mod slow;
 
 use std::time::{Duration, Instant};
 
@@ -15,12 +16,14 @@ pub use send::{Ids, Keyed, TAG, fill};
 
 use self::rounds::Runner;
 use crate::arms::{Arm, Round, judge, judge_replay};
+use crate::delay::{Delay, Relay, Relaying};
 use crate::observe::{Blind, Observers};
-use crate::plan::{Base, Plan};
+use crate::plan::{Base, DatabasePlan, Plan};
 use crate::power;
 use crate::report::{Counterexample, Part, Report, Verdict};
 use crate::safety::{Allowance, Estimate};
 use crate::stub::Stub;
+use crate::trace::Untraced;
 
 /// Rounds of arms that need no race: a fault there shows at once.
 const FEW: u32 = 3;
@@ -93,7 +96,10 @@ pub fn run(
         })?),
         None => None,
     };
-    let observers = Observers::new(&plan.observers, &plan.bases, plan.concurrency.quiet, stub.as_ref());
+    // It ends with this run.
+    let _relay = relay(plan)?;
+    let observers =
+        Observers::new(&plan.observers, (&plan.bases, &plan.trust), plan.concurrency.quiet, stub.as_ref());
     let runner = Runner::new(plan, stub.as_ref(), observers, origin, seed);
     let mut gate = Gate {
         plan,
@@ -101,6 +107,7 @@ pub fn run(
         parts: Vec::new(),
         evidence: Evidence { instances: plan.bases.len(), ..Evidence::default() },
         ends: origin + allowance.time,
+        slow: plan.slow.as_ref().map(slow::Slowed::begin),
         watch,
     };
     let overlap = gate.arms().unwrap_or_else(|blind| {
@@ -111,6 +118,18 @@ pub fn run(
     let passes = report.verdict == Verdict::Pass;
     let power = passes.then(|| power::left_open(plan.concurrency.detect, rounds_of(plan)));
     Ok(Report { overlap, power, ..report })
+}
+
+/// What stands in front of the API's database, if the plan has it.
+///
+/// # Errors
+/// Its address cannot be had.
+pub(crate) fn relay(plan: &Plan) -> Result<Option<Relaying>, NotRun> {
+    let Some(DatabasePlan { listen, to, each_way, .. }) = plan.database else { return Ok(None) };
+    let relay = Relay::bind(Delay { listen, to, each_way }).and_then(Relay::start);
+    relay.map(Some).map_err(|error| {
+        NotRun(format!("cannot listen on {listen}: {error}; choose another address in [database] listen"))
+    })
 }
 
 /// What a plan's requests go to, as reports have it.
@@ -148,6 +167,8 @@ struct Gate<'a> {
     parts: Vec<Part>,
     evidence: Evidence,
     ends: Instant,
+    /// What makes the process slow, where the plan asks for it.
+    slow: Option<slow::Slowed>,
     watch: &'a mut dyn FnMut(Progress),
 }
 
@@ -251,6 +272,11 @@ impl<'a> Gate<'a> {
             if race.failed_rounds >= FEW {
                 break;
             }
+        }
+        match self.slow.as_mut().map(slow::Slowed::end) {
+            None => {}
+            Some(Ok(what)) => race.said.push(what),
+            Some(Err(Untraced { why, change })) => race.unclear(why, change),
         }
         if held > 0 && self.runner.stub_calls() == 0 {
             race.unclear(

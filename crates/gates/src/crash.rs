@@ -5,67 +5,61 @@
 //! the answer (it may have been stored or not), a cut without an answer, SIGTERM in the middle, SIGSTOP past the lease. With
 //! strace there is a sweep over system calls besides, which needs no call at all.
 //!
+//! A process can also be left alone and what it needs be taken away: its database, by the relay in front of it, and the room on
+//! its disk. And with a second process on the same store, the one that is stopped finds another in its place when it is woken.
+//!
 //! After each crash somebody retries until there is an end; and, where the plan says that the API finishes by itself, once
 //! more with nobody asking. A call that is made twice is a fault, unless it carries the same key downstream: then the provider
 //! can know it, and the report says that the API relies on that.
 
+mod blow;
 mod judge;
+mod outage;
 mod process;
+mod story;
 mod sweep;
+mod takeover;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-pub use judge::{Crash, End, judge};
+pub use judge::{Crash, End, Missed, judge};
 
+use self::blow::Blow;
+use self::outage::{Needed, Outage};
 use self::process::{Api, was_killed};
-use crate::arms::Finding;
+use self::story::Story;
+use self::takeover::Taken;
 use crate::arrive::{Lanes, Shot};
-use crate::concurrency::{Ids, Keyed, NotRun, Progress, fill, target};
+use crate::concurrency::{Ids, Keyed, NotRun, Progress, fill, relay, target};
+use crate::delay::Hand;
 use crate::observe::{Baseline, Observers, Seen};
 use crate::plan::{CrashPlan, Source, Values};
-use crate::report::{Part, Report};
+use crate::report::{Counterexample, Part, Report, command};
 use crate::safety::{Allowance, Estimate};
-use crate::stub::{Lever, Stub};
+use crate::stub::{Act, Stub};
 use crate::told::{Told, matches, told};
-use crate::wire::Answer;
+use crate::wire::{Answer, Filled};
 
 /// Between two retries of a client that waits.
 const RETRY: Duration = Duration::from_millis(100);
 /// How long a killed process may take to be gone.
 const GONE: Duration = Duration::from_secs(5);
+/// What was taken away may come back this much later than it should.
+const OVERDUE: Duration = Duration::from_secs(10);
+/// After an outage a pool may hold connections that are gone: so many failures in a row are retried before they are the end.
+const STALE_MAX: u32 = 20;
 
-/// What is done to the API.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Blow {
-    KillOnReceipt,
-    KillAfterAnswer,
-    Cut,
-    Terminate,
-    Stop,
-}
-
-impl Blow {
-    const ALL: [Self; 5] =
-        [Self::KillOnReceipt, Self::KillAfterAnswer, Self::Cut, Self::Terminate, Self::Stop];
-
-    fn about(self) -> (&'static str, &'static str) {
-        match self {
-            Self::KillOnReceipt => ("K1", "killed when its call is received"),
-            Self::KillAfterAnswer => ("K2", "killed when its call is answered"),
-            Self::Cut => ("K3", "its call is carried out, and the answer lost"),
-            Self::Terminate => ("K5", "SIGTERM while it waits for its call"),
-            Self::Stop => ("K6", "stopped past its lease, another request, woken"),
-        }
-    }
-}
+/// A kill that has to come between two things that follow each other is tried so often.
+const TRIES: u32 = 10;
 
 /// What is done to the API, for people.
 pub fn parts() -> impl Iterator<Item = (&'static str, &'static str)> {
-    Blow::ALL.into_iter().map(Blow::about).chain([sweep::ABOUT])
+    let mut parts: Vec<_> = Blow::ALL.into_iter().map(Blow::about).chain([sweep::ABOUT]).collect();
+    parts.sort_unstable();
+    parts.into_iter()
 }
 
 /// Who brings a key to its end.
@@ -106,9 +100,26 @@ pub fn run(
     // The stub's calls are judged by their keys; the others are counted.
     let others: Vec<_> =
         plan.plan.observers.iter().filter(|it| !matches!(it.source, Source::Stub { .. })).cloned().collect();
-    let observers = Observers::new(&others, &plan.plan.bases, plan.plan.concurrency.quiet, Some(&stub));
-    let lanes = Lanes::new(plan.plan.bases.clone(), origin, plan.plan.concurrency.timeout);
-    let mut gate = Gate { plan, stub: &stub, observers, lanes, ids: Ids::new(seed), sent: 0 };
+    let observers = Observers::new(
+        &others,
+        (&plan.plan.bases, &plan.plan.trust),
+        plan.plan.concurrency.quiet,
+        Some(&stub),
+    );
+    let second = plan.second.iter().map(|second| second.base.clone());
+    let bases = plan.plan.bases.iter().cloned().chain(second).collect();
+    let lanes = Lanes::new(bases, origin, plan.plan.concurrency.timeout);
+    let relay = relay(&plan.plan)?;
+    let mut gate = Gate {
+        plan,
+        stub: &stub,
+        hand: relay.as_ref().map(|relay| relay.hand()),
+        observers,
+        lanes,
+        ids: Ids::new(seed),
+        story: Story::default(),
+        sent: 0,
+    };
     let mut parts = Vec::new();
     let of = u32::try_from(Blow::ALL.len()).unwrap_or_default() + 1;
     for (blow, number) in Blow::ALL.into_iter().zip(1..) {
@@ -131,130 +142,214 @@ pub fn run(
 struct Gate<'a> {
     plan: &'a CrashPlan,
     stub: &'a Stub,
+    /// What cuts the database.
+    hand: Option<Hand>,
     observers: Observers<'a>,
+    /// The bases of the plan, and after them the second process's.
     lanes: Lanes,
     ids: Ids,
+    story: Story,
     sent: u64,
 }
+
+/// Whom a request is sent to, and what it is called in a timeline.
+#[derive(Clone, Copy)]
+struct To {
+    step: &'static str,
+    base: usize,
+}
+
+const FIRST: To = To { step: "first", base: 0 };
+const AGAIN: To = To { step: "retry", base: 0 };
 
 impl Gate<'_> {
     /// One blow, met by a retry and, where the plan says so, by nobody.
     fn part(&mut self, blow: Blow) -> Result<Part, NotRun> {
         let (id, title) = blow.about();
         let mut part = Part::new(id, title);
-        if blow == Blow::Stop && self.plan.lease.is_none() {
-            part.said.push("the plan has no [crash] lease".to_owned());
+        if let Some(lacking) = blow.lacks(self.plan) {
+            part.said.push(format!("the plan has no {lacking}"));
             return Ok(part);
         }
         let mut ways = vec![Recovery::Retry];
-        // Who is stopped or told to end is not crashed: what it left is its own to finish.
-        let crashes = matches!(blow, Blow::KillOnReceipt | Blow::KillAfterAnswer);
-        ways.extend((crashes && self.plan.completes_within.is_some()).then_some(Recovery::Alone));
+        let alone = blow.leaves_work() && self.plan.completes_within.is_some();
+        ways.extend(alone.then_some(Recovery::Alone));
         for (way, number) in ways.into_iter().zip(1..) {
-            let findings = self.round(blow, way)?;
-            part.add(number, findings, None);
+            let mut crash = self.round(blow, way)?;
+            // Who is killed after an answer may have been faster.
+            for _ in 1..if blow == Blow::KillAfterAnswer { TRIES } else { 1 } {
+                if crash.missed.is_none() {
+                    break;
+                }
+                crash = self.round(blow, way)?;
+            }
+            let shape = match way {
+                Recovery::Retry => "until there is an end",
+                Recovery::Alone => "by nobody: the API is left to itself",
+            };
+            part.add(number, judge(&crash), Some(&|| self.example(number, shape, &crash, blow.about())));
         }
         Ok(part)
     }
 
     fn start(&self) -> Result<Api, NotRun> {
-        Api::start(self.plan).map_err(NotRun)
+        Api::start(&self.plan.command, &self.plan.plan.bases, self.plan).map_err(NotRun)
     }
 
-    fn round(&mut self, blow: Blow, way: Recovery) -> Result<Vec<Finding>, NotRun> {
+    /// Starts it once more, and says so.
+    fn start_again(&mut self) -> Result<Api, NotRun> {
+        let api = self.start()?;
+        self.story.did(self.lanes.now(), "the API is started again");
+        Ok(api)
+    }
+
+    fn round(&mut self, blow: Blow, way: Recovery) -> Result<Crash, NotRun> {
         let values = self.ids.fresh();
+        self.story = Story::default();
         let mut api = self.start()?;
+        let second = self.start_second(blow)?;
         let baseline = match self.observers.baseline() {
             Ok(baseline) => baseline,
-            Err(blind) => return Ok(vec![unreadable(&blind.observer, &blind.what)]),
+            Err(blind) => return Ok(missed(unreadable(&blind.observer, &blind.what))),
         };
-        let hit = Arc::new(AtomicBool::new(false));
-        let (lever, signal) = match blow {
-            Blow::KillOnReceipt => (Lever::OnReceipt, Some(Signal::KILL)),
-            Blow::KillAfterAnswer => (Lever::AfterAnswer, Some(Signal::KILL)),
-            Blow::Cut => (Lever::Cut, None),
-            Blow::Terminate => (Lever::OnReceipt, Some(Signal::TERM)),
-            Blow::Stop => (Lever::OnReceipt, Some(Signal::STOP)),
+        let (hit, outage) = (Arc::new(OnceLock::new()), Outage::default());
+        self.stub.arm(&self.marker(&values), blow.lever(), self.act(blow, &api, &hit, &outage));
+        let Taken { first, second: taken } = match blow {
+            Blow::Stop => self.stopped(&values, &api, second.is_some(), &hit)?,
+            _ => Taken { first: self.send(&values, FIRST), second: None },
         };
-        let (group, mark) = (api.group(), hit.clone());
-        let act = Box::new(move || {
-            mark.store(true, Ordering::SeqCst);
-            if let Some(signal) = signal {
-                group.signal(signal);
-            }
-        });
-        self.stub.arm(&values.nonce, lever, act);
-        let first = if blow == Blow::Stop { self.stopped(&values, &mut api)? } else { self.send(&values) };
         self.stub.disarm();
-        let mut landed = hit.load(Ordering::SeqCst);
-        if signal == Some(Signal::KILL) {
+        if let Some(at) = hit.get() {
+            self.story.did(*at, blow.word());
+        }
+        let (mut notes, mut missed) = (Vec::new(), hit.get().is_none().then(not_hit));
+        if blow.signal() == Some(Signal::KILL) {
             // The signal was sent; that it ended the process is asked of the process.
-            landed &= api.ended_within(GONE).is_some_and(was_killed)
+            let killed = api.ended_within(GONE).is_some_and(was_killed)
                 && first.as_ref().is_none_or(|it| it.status >= 500);
+            missed = missed.or_else(|| (!killed).then(not_hit));
         }
         if blow == Blow::Terminate {
             let ended = api.terminate();
-            landed &= ended;
+            missed = missed.or_else(|| (!ended).then(not_hit));
         }
-        if matches!(blow, Blow::KillOnReceipt | Blow::KillAfterAnswer | Blow::Terminate) {
+        if matches!(blow, Blow::Database | Blow::Disk) {
+            let felt = outage.over(self.away() + OVERDUE);
+            self.story.did(self.lanes.now(), "it is back");
+            missed = missed.or_else(|| untaken(blow, felt));
+        }
+        let ended = !blow.ends_it() && api.ended_within(Duration::ZERO).is_some();
+        if ended {
+            notes.push("the API ended by itself, and was started again".to_owned());
+        }
+        if ended || blow.ends_it() {
             drop(api);
-            api = self.start()?;
+            api = self.start_again()?;
         }
-        let end = self.end(&values, way);
+        let told_first = first.as_ref().filter(|it| (200..300).contains(&it.status));
+        let seen_first = if told_first.is_some() { self.seen(&values, &baseline) } else { Vec::new() };
+        if blow == Blow::Disk && told_first.is_some() && seen_first.iter().all(|seen| seen.total > 0) {
+            missed = missed.or_else(|| Some(unfelt()));
+        }
+        let stale = if matches!(blow, Blow::Database | Blow::Disk) { STALE_MAX } else { 0 };
+        let (end, last) = self.end(&values, way, AGAIN, stale);
+        self.stub.calls(&self.marker(&values)).iter().for_each(|call| self.story.called(call));
+        let (second, taken) = taken.map_or((None, None), |(end, answer)| (Some(end), answer));
         let crash = Crash {
-            landed,
-            first: first.map(|answer| answer.status),
+            missed,
+            first: first.as_ref().map(|answer| answer.status),
+            seen_first,
+            second,
             end,
+            differs: differ(&[taken, first, last]),
             calls: self.calls(&values),
             seen: self.seen(&values, &baseline),
+            notes,
         };
         drop(api);
-        Ok(judge(&crash))
+        Ok(crash)
     }
 
-    /// The API is stopped in the middle; another process of it answers somebody else, past the lease; then it is woken.
-    fn stopped(&mut self, values: &Values, api: &mut Api) -> Result<Option<Answer>, NotRun> {
-        let group = api.group();
-        let lease = self.plan.lease.unwrap_or_default();
-        let waker = std::thread::spawn(move || {
-            std::thread::sleep(lease + RETRY);
-            group.signal(Signal::CONT);
-        });
-        let first = self.send(values);
-        waker.join().map_err(|_| NotRun("the thread that wakes the API failed".to_owned()))?;
-        Ok(first)
+    /// How long something is away at most.
+    fn away(&self) -> Duration {
+        let database = self.plan.plan.database.map_or(Duration::ZERO, |database| database.away);
+        database.max(self.plan.disk.as_ref().map_or(Duration::ZERO, |disk| disk.full_for))
+    }
+
+    /// What the stub does when the call comes, and the time at which it did.
+    fn act(&self, blow: Blow, api: &Api, hit: &Arc<OnceLock<Duration>>, outage: &Outage) -> Act {
+        let (group, hit, outage) = (api.group(), hit.clone(), outage.clone());
+        let clock = self.lanes.clock();
+        let needed = match (blow, &self.hand, self.plan.plan.database, &self.plan.disk) {
+            (Blow::Database, Some(hand), Some(database), _) => {
+                Some(Needed::Database(hand.clone(), database.away))
+            }
+            (Blow::Disk, _, _, Some(disk)) => Some(Needed::Disk(disk.clone())),
+            _ => None,
+        };
+        Box::new(move || {
+            if let Some(signal) = blow.signal() {
+                group.signal(signal);
+            }
+            if let Some(needed) = needed {
+                outage.begin(needed);
+            }
+            // Whoever sees that it was hit may rely on what was done.
+            let _ = hit.set(clock.elapsed());
+        })
+    }
+
+    /// The request of an operation.
+    fn filled(&self, values: &Values) -> Filled {
+        fill(&self.plan.plan.request, &self.plan.plan, values, Keyed::Yes, None, &self.ids.tag())
     }
 
     /// One request with the key; no answer where there is none.
-    fn send(&mut self, values: &Values) -> Option<Answer> {
-        let plan = &self.plan.plan;
-        let request = fill(&plan.request, plan, values, Keyed::Yes, None, &self.ids.tag());
+    fn send(&mut self, values: &Values, to: To) -> Option<Answer> {
+        let request = self.filled(values);
         self.sent += 1;
-        self.lanes.one(Shot { base: 0, request }).outcome.ok()
+        let timed = self.lanes.one(Shot { base: to.base, request });
+        self.note(to, &timed);
+        timed.outcome.ok()
     }
 
-    /// Brings the key to an end.
-    fn end(&mut self, values: &Values, way: Recovery) -> End {
+    /// A request in the timeline.
+    fn note(&mut self, to: To, timed: &crate::arrive::Timed) {
+        let answers = &self.plan.plan.answers;
+        let uncertain = timed.outcome.as_ref().is_ok_and(|answer| self.is_uncertain(answer));
+        let word = if uncertain { "uncertain".to_owned() } else { told(&timed.outcome, answers).word() };
+        let base = self.lanes.name(to.base).to_owned();
+        self.story.asked(to.step, &base, timed, word);
+    }
+
+    /// Brings the key to an end; failures in a row are no end while there are fewer than `stale`.
+    fn end(&mut self, values: &Values, way: Recovery, to: To, stale: u32) -> (End, Option<Answer>) {
         if way == Recovery::Alone {
             std::thread::sleep(self.plan.completes_within.unwrap_or_default());
-            return End::NotAsked;
+            return (End::NotAsked, None);
         }
         let start = Instant::now();
-        let mut last = End::Silent;
+        let (mut last, mut failures) = (End::Silent, 0);
         while start.elapsed() < self.plan.settled_within {
-            let answer = self.send(values);
+            let answer = self.send(values, to);
             last = match &answer {
                 None => End::Silent,
-                Some(answer) if self.is_uncertain(answer) => return End::Uncertain,
+                Some(answer) if self.is_uncertain(answer) => return (End::Uncertain, None),
                 Some(answer) => match told(&Ok(answer.clone()), &self.plan.plan.answers) {
-                    Told::Success | Told::Refused(_) => return End::Told(answer.status),
-                    Told::Failed(status) => End::Told(status),
+                    Told::Success | Told::Refused(_) => {
+                        return (End::Told(answer.status), Some(answer.clone()));
+                    }
+                    Told::Failed(status) if failures >= stale => return (End::Told(status), None),
+                    Told::Failed(status) => {
+                        failures += 1;
+                        End::Told(status)
+                    }
                     _ => End::Stuck(answer.status),
                 },
             };
             std::thread::sleep(RETRY);
         }
-        last
+        (last, None)
     }
 
     fn is_uncertain(&self, answer: &Answer) -> bool {
@@ -262,16 +357,98 @@ impl Gate<'_> {
     }
 
     fn calls(&self, values: &Values) -> Vec<(Option<String>, usize)> {
-        self.stub.by_key(&values.nonce).into_iter().collect()
+        self.stub.by_key(&self.marker(values)).into_iter().collect()
+    }
+
+    /// What a call to the stub has in it if it is about this operation: what its observer looks for, else the nonce.
+    fn marker(&self, values: &Values) -> String {
+        let contains = self.plan.plan.observers.iter().find_map(|observer| match &observer.source {
+            Source::Stub { contains } => Some(contains.fill(values)),
+            _ => None,
+        });
+        contains.unwrap_or_else(|| values.nonce.clone())
     }
 
     fn seen(&mut self, values: &Values, baseline: &Baseline) -> Vec<Seen> {
         self.observers.settled(std::slice::from_ref(values), baseline, &|_| false).unwrap_or_default()
     }
+
+    /// The last round as one that shows a fault, with what shows it without the gate.
+    fn example(&self, round: u32, shape: &str, crash: &Crash, (id, title): (&str, &str)) -> Counterexample {
+        let effects = crash.seen.iter().map(|seen| (seen.observer.clone(), seen.total)).collect();
+        let plan = &self.plan.plan;
+        let shown = plan.shown();
+        let values = Values { key: "KEY".to_owned(), nonce: "NONCE".to_owned(), ..Values::default() };
+        let line = command(&self.filled(&values), plan.bases.first(), &shown);
+        let then = format!("# {id}: {title}; then, to the end:");
+        let curl = vec![format!("{} &", self.plan.command.join(" ")), line.clone(), then, line];
+        self.story.example(round, shape, effects, curl)
+    }
 }
 
-fn unreadable(observer: &str, what: &str) -> Finding {
-    Finding::Unclear {
+/// What several callers were told of one key, where they were told a success and not the same one.
+fn differ(answers: &[Option<Answer>]) -> Option<String> {
+    let mut told = answers.iter().flatten().filter(|answer| (200..300).contains(&answer.status));
+    let first = told.next()?;
+    let other = told.find(|other| (other.status, &other.body) != (first.status, &first.body))?;
+    Some(format!(
+        "two callers were told a success, and not the same: {} with {} bytes, and {} with {} others",
+        first.status,
+        first.body.len(),
+        other.status,
+        other.body.len()
+    ))
+}
+
+fn not_hit() -> Missed {
+    Missed {
+        why: "the API was not hit while it worked on the request".to_owned(),
+        change: "point the API's provider at [stub] listen; make [request] one that calls it".to_owned(),
+    }
+}
+
+/// Whether what should have been away was there.
+fn untaken(blow: Blow, felt: Result<usize, String>) -> Option<Missed> {
+    let missed = |why: String, change: &str| Some(Missed { why, change: change.to_owned() });
+    match (blow, felt) {
+        (Blow::Database, Ok(0)) => missed(
+            "no connection to the database was cut".to_owned(),
+            "point the API's database at [database] listen",
+        ),
+        (_, Ok(_)) => None,
+        (_, Err(why)) => missed(
+            why,
+            "give the API a small disk of its own: mount -t tmpfs -o size=64m none FOLDER; [crash.disk] at_most is its size or more",
+        ),
+    }
+}
+
+/// It told a success and kept it.
+fn unfelt() -> Missed {
+    Missed {
+        why: "the API did not notice that the disk was full".to_owned(),
+        change: "name in [crash.disk] the folder that holds its files; let [request] be one that needs room"
+            .to_owned(),
+    }
+}
+
+/// A round of which nothing can be said.
+fn missed(why: Missed) -> Crash {
+    Crash {
+        missed: Some(why),
+        first: None,
+        seen_first: Vec::new(),
+        second: None,
+        end: End::NotAsked,
+        differs: None,
+        calls: Vec::new(),
+        seen: Vec::new(),
+        notes: Vec::new(),
+    }
+}
+
+fn unreadable(observer: &str, what: &str) -> Missed {
+    Missed {
         why: format!("observer `{observer}` cannot count: {what}"),
         change: "mend it and run again".to_owned(),
     }

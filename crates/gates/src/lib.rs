@@ -36,7 +36,7 @@
 //! # Ok::<(), retrysafe_core::contract::Faults>(())
 //! ```
 //!
-//! Limits: HTTP/1.1 and, for races, HTTP/2, without TLS; a target that is not on this machine needs its owner's word ([`safety`]). A gate finds
+//! Limits: HTTP/1.1 and, for races, HTTP/2, each with or without TLS; a target that is not on this machine needs its owner's word ([`safety`]). A gate finds
 //! races, it does not prove their absence: every clean run says what it would have missed, and how likely.
 
 #![forbid(unsafe_code)]
@@ -55,5 +55,7 @@ pub mod report;
 pub mod safety;
 pub mod stub;
 pub mod told;
+mod trace;
+pub mod trust;
 pub mod verify;
 pub mod wire;

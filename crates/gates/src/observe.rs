@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use crate::arrive::{Lanes, Shot};
 use crate::plan::{Base, HeaderLine, Observer, Source, Values};
 use crate::stub::Stub;
+use crate::trust::Trust;
 use crate::wire::{Answer, Filled};
 
 /// Between two reads that must be the same.
@@ -42,6 +43,8 @@ pub struct Seen {
 #[derive(Debug)]
 pub struct Observers<'a> {
     observers: &'a [Observer],
+    /// For whole addresses.
+    trust: &'a Trust,
     quiet: Duration,
     stub: Option<&'a Stub>,
     lanes: Lanes,
@@ -55,8 +58,19 @@ impl<'a> Observers<'a> {
     /// Observers that look at these bases where they name a path, and wait for `quiet` at most. A stub, if there is one, is
     /// running.
     #[must_use]
-    pub fn new(observers: &'a [Observer], bases: &[Base], quiet: Duration, stub: Option<&'a Stub>) -> Self {
-        Self { observers, quiet, stub, lanes: Lanes::new(bases.to_vec(), Instant::now(), ANSWER_LIMIT) }
+    pub fn new(
+        observers: &'a [Observer],
+        (bases, trust): (&[Base], &'a Trust),
+        quiet: Duration,
+        stub: Option<&'a Stub>,
+    ) -> Self {
+        Self {
+            observers,
+            trust,
+            quiet,
+            stub,
+            lanes: Lanes::new(bases.to_vec(), Instant::now(), ANSWER_LIMIT),
+        }
     }
 
     /// Whether every observer counts the effects of one operation by itself.
@@ -161,7 +175,7 @@ impl<'a> Observers<'a> {
     fn get(&mut self, url: &str, headers: &[HeaderLine], values: &Values) -> Result<Answer, String> {
         let headers: Vec<(String, String)> =
             headers.iter().map(|line| (line.name.clone(), line.value.fill(values))).collect();
-        let outcome = match absolute(url)? {
+        let outcome = match absolute(url, self.trust)? {
             None => self.lanes.one(Shot { base: 0, request: Filled::get(url, &headers) }).outcome,
             Some((base, path)) => {
                 let mut lanes = Lanes::new(vec![base], Instant::now(), ANSWER_LIMIT);
@@ -180,12 +194,12 @@ impl<'a> Observers<'a> {
 }
 
 /// A whole address as a base and a path; `None` for a path.
-fn absolute(url: &str) -> Result<Option<(Base, String)>, String> {
+fn absolute(url: &str, trust: &Trust) -> Result<Option<(Base, String)>, String> {
     if url.starts_with('/') {
         return Ok(None);
     }
-    let mut base = crate::plan::base(url).map_err(|(fault, help)| format!("{fault}; {help}"))?;
-    let after = url.strip_prefix("http://").unwrap_or(url);
+    let mut base = crate::plan::base(Some(trust))(url).map_err(|(fault, help)| format!("{fault}; {help}"))?;
+    let after = url.split_once("://").map_or(url, |(_, after)| after);
     let path = after.find('/').and_then(|at| after.get(at..)).unwrap_or("/").to_owned();
     base.prefix.clear();
     Ok(Some((base, path)))

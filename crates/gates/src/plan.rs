@@ -5,11 +5,13 @@
 
 mod answers;
 mod contract;
+mod crash;
 mod fields;
 mod model;
 mod observers;
 mod operations;
 mod read;
+mod slow;
 mod template;
 
 pub use fields::FIELDS;

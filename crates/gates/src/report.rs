@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::arms::Finding;
 
+pub(crate) use example::command;
 pub use example::{Counterexample, Line};
 pub use html::html;
 pub use junit::junit;

@@ -41,7 +41,7 @@ pub fn run(plan: &VerifyPlan, allowance: &Allowance, seed: u64, watch: &mut dyn 
     let origin = Instant::now();
     let ends = origin + allowance.time;
     let lanes = Lanes::new(plan.bases.clone(), origin, plan.timeout);
-    let observers = Observers::new(&plan.observers, &plan.bases, plan.quiet, None);
+    let observers = Observers::new(&plan.observers, (&plan.bases, &plan.trust), plan.quiet, None);
     let mut gate = Gate { plan, lanes, observers, ids: Ids::new(seed), sent: 0 };
     let mut parts = Vec::new();
     for (at, claim) in plan.claims.iter().enumerate() {

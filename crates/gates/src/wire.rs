@@ -198,6 +198,7 @@ mod tests {
             host: "127.0.0.1".into(),
             port: 1,
             prefix: "/api".into(),
+            trust: None,
         };
         let filled = Filled {
             method: "POST".into(),

@@ -50,6 +50,17 @@ pub enum Loser {
     Fails,
 }
 
+/// A server whose orders are in a database that several processes share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Booking {
+    /// The completing write is guarded by the attempt that claimed.
+    pub fenced: bool,
+    /// A commit that fails is told as one that did not.
+    pub swallows_a_failed_commit: bool,
+    /// Keys at work are remembered in memory too, and forgotten where the work ends well.
+    pub remembers_its_work: bool,
+}
+
 /// One server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Behaviour {
@@ -85,6 +96,8 @@ pub struct Behaviour {
     pub durable_claims: bool,
     /// On SQLite, without any pause that is not the database's.
     pub natural: bool,
+    /// In a database, in place of all that is said above.
+    pub booked: Option<Booking>,
 }
 
 const SOUND: Behaviour = Behaviour {
@@ -104,7 +117,10 @@ const SOUND: Behaviour = Behaviour {
     derives_downstream_keys: true,
     durable_claims: false,
     natural: false,
+    booked: None,
 };
+
+const BOOKED: Booking = Booking { fenced: true, swallows_a_failed_commit: false, remembers_its_work: false };
 
 /// A server with its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -235,6 +251,36 @@ pub const TABLE: &[Mutant] = &[
         "K1",
         "keeps claims over a crash, and has no lease",
         Behaviour { durable_claims: true, ..SOUND },
+    ),
+    mutant(
+        "sound-booked",
+        "PASS",
+        "nothing; orders are in a database, claims have leases and fences",
+        Behaviour { booked: Some(BOOKED), ..SOUND },
+    ),
+    mutant(
+        "no-fence",
+        "K6",
+        "commits whoever claims the key by now",
+        Behaviour { booked: Some(Booking { fenced: false, ..BOOKED }), ..SOUND },
+    ),
+    mutant(
+        "swallowed-commit",
+        "K7",
+        "tells a success when its commit failed",
+        Behaviour { booked: Some(Booking { swallows_a_failed_commit: true, ..BOOKED }), ..SOUND },
+    ),
+    mutant(
+        "stuck-without-database",
+        "K7",
+        "remembers keys at work in memory, and forgets them only where the work ends well",
+        Behaviour { booked: Some(Booking { remembers_its_work: true, ..BOOKED }), ..SOUND },
+    ),
+    mutant(
+        "swallowed-full-disk",
+        "K8",
+        "tells a success when there was no room for it",
+        Behaviour { booked: Some(Booking { swallows_a_failed_commit: true, ..BOOKED }), ..SOUND },
     ),
     mutant(
         "serial",

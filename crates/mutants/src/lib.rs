@@ -7,17 +7,20 @@
 //! They make orders: `POST /orders {"amount", "note"}` and `POST /refunds`, with `Idempotency-Key` and an account in
 //! `Authorization`. `GET /orders?note=` lists effects, around all keys. A body with `"decline": true` fails after its
 //! effect. With a provider, the effect is a call to it.
+//! Some keep their orders in a database, for the crash gate.
 //! Beside them stand operations that are said to be idempotent by their methods, for the verify gate: `/notes` are.
 
 #![forbid(unsafe_code)]
 
 mod behaviour;
+mod books;
 mod claims;
 mod natural;
 mod running;
 mod service;
 
-pub use behaviour::{Behaviour, Mutant, TABLE, find};
+pub use behaviour::{Behaviour, Booking, Mutant, TABLE, find};
+pub use books::LEASE;
 pub use running::{Running, Terms};
 
 /// What a plan for the concurrency gate says of all of them: all but `base`, and what a caller adds.

@@ -22,22 +22,27 @@ struct Cli {
     /// Where claims outlive the process
     #[arg(long)]
     state: Option<std::path::PathBuf>,
+    /// The database of those that keep their orders in one: sqlite:FILE or postgres://...
+    #[arg(long)]
+    books: Option<String>,
+    /// A log with a line for each effect
+    #[arg(long)]
+    log: Option<std::path::PathBuf>,
 }
 
 fn main() -> Result<()> {
     let cli = Cli::parse();
-    let Some(name) = cli.mutant else {
+    let Some(name) = &cli.mutant else {
         for mutant in TABLE {
             println!("{:<26} {:<13} {}", mutant.name, mutant.arm, mutant.what);
         }
         return Ok(());
     };
-    let mutant = find(&name)
+    let mutant = find(name)
         .with_context(|| format!("no server is called {name}; run it without a name for the list"))?;
-    let running = Running::start(
-        mutant,
-        &Terms { listen: Some(cli.listen), provider: cli.provider, state: cli.state, gap: None },
-    )?;
+    let Cli { listen, provider, state, books, log, .. } = cli;
+    let terms = Terms { listen: Some(listen), provider, state, books, log, gap: None };
+    let running = Running::start(mutant, &terms)?;
     for address in running.addresses() {
         println!("{} at http://{address}", mutant.name);
     }

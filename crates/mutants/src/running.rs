@@ -9,6 +9,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 use crate::behaviour::Mutant;
+use crate::books;
 use crate::service::{self, Ledger};
 
 /// Where and how.
@@ -20,6 +21,10 @@ pub struct Terms {
     pub provider: Option<SocketAddr>,
     /// Where claims outlive the process, for the server that keeps them.
     pub state: Option<std::path::PathBuf>,
+    /// The database of those that keep their orders in one: `sqlite:FILE` or `postgres://...`.
+    pub books: Option<String>,
+    /// A log with a line for each effect.
+    pub log: Option<std::path::PathBuf>,
     /// Between a look and an insert, of those that look first. `None`: a millisecond.
     pub gap: Option<Duration>,
 }
@@ -40,7 +45,7 @@ impl Running {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let behaviour = mutant.behaviour;
-        let ledger = Arc::new(Ledger::default());
+        let ledger = Arc::new(Ledger::new(terms.log.as_deref())?);
         let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
         for instance in 0..behaviour.instances {
             let wanted = if instance == 0 { terms.listen.unwrap_or(any) } else { any };
@@ -51,7 +56,10 @@ impl Running {
         }
         let routers = listeners
             .iter()
-            .map(|_| service::router(behaviour, ledger.clone(), terms))
+            .map(|_| match behaviour.booked {
+                Some(booking) => runtime.block_on(books::router(booking, terms)),
+                None => service::router(behaviour, ledger.clone(), terms),
+            })
             .collect::<Result<Vec<_>>>()?;
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = std::thread::spawn(move || {

@@ -1,12 +1,15 @@
 //! The handler that all servers share, with its behaviour as an argument.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use axum::{
     Json, Router,
     body::Bytes,
@@ -30,18 +33,34 @@ const WAIT: Duration = Duration::from_micros(500);
 const WAIT_LOOKS: usize = 20_000;
 
 /// What happened, written by the effect alone.
-#[derive(Default)]
-pub(crate) struct Ledger(Mutex<Vec<Value>>);
+pub(crate) struct Ledger {
+    rows: Mutex<Vec<Value>>,
+    /// A line for each effect, as services write them.
+    log: Option<Mutex<File>>,
+}
 
 impl Ledger {
+    pub(crate) fn new(log: Option<&Path>) -> Result<Self> {
+        let open = |path: &Path| {
+            let file = File::options().create(true).append(true).open(path);
+            file.with_context(|| format!("the log {}", path.display()))
+        };
+        Ok(Self { rows: Mutex::default(), log: log.map(open).transpose()?.map(Mutex::new) })
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<Value>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn append(&self, path: &str, note: &str) -> usize {
         let mut rows = self.lock();
         let id = rows.len() + 1;
         rows.push(json!({ "id": format!("ord_{id}"), "note": note, "path": path }));
+        if let Some(log) = &self.log {
+            let line = format!("INFO order made id=ord_{id} path={path} note={note}\n");
+            // One write, or an observer meets half a line. One that fails is a line that is not there: the gate says so.
+            let _ = log.lock().unwrap_or_else(PoisonError::into_inner).write_all(line.as_bytes());
+        }
         id
     }
 }
@@ -93,8 +112,8 @@ pub(crate) fn router(behaviour: Behaviour, ledger: Arc<Ledger>, terms: &Terms) -
 }
 
 #[derive(Deserialize)]
-struct Filter {
-    note: Option<String>,
+pub(crate) struct Filter {
+    pub(crate) note: Option<String>,
 }
 
 async fn list(State(service): State<Arc<Service>>, Query(filter): Query<Filter>) -> Response {
@@ -318,7 +337,6 @@ impl Service {
 
     /// A claim that outlives the process.
     fn write_down(&self, address: &str, fingerprint: u64) {
-        use std::io::Write;
         let Some(path) = &self.state else { return };
         if let Ok(mut file) = std::fs::File::options().create(true).append(true).open(path) {
             // A claim that cannot be written is lost with the process, as with its sound sister.
@@ -342,7 +360,7 @@ fn former_claims(terms: &Terms) -> HashMap<String, Slot> {
 }
 
 /// One call to somebody else's service.
-async fn call(provider: SocketAddr, note: &str, key: &str) -> std::io::Result<()> {
+pub(crate) async fn call(provider: SocketAddr, note: &str, key: &str) -> std::io::Result<()> {
     let mut stream = tokio::net::TcpStream::connect(provider).await?;
     let body = json!({ "reference": note }).to_string();
     let request = format!(
@@ -368,11 +386,11 @@ fn created(answer: &Answer, whole: bool) -> Response {
     response
 }
 
-fn problem(status: StatusCode, code: &str) -> Response {
+pub(crate) fn problem(status: StatusCode, code: &str) -> Response {
     (status, Json(json!({ "code": code }))).into_response()
 }
 
-fn hash(body: &[u8]) -> u64 {
+pub(crate) fn hash(body: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     body.hash(&mut hasher);
     hasher.finish()

@@ -123,7 +123,9 @@ struct MutantArgs {
     #[arg(long)]
     provider: SocketAddr,
     #[arg(long)]
-    state: PathBuf,
+    state: Option<PathBuf>,
+    #[arg(long)]
+    books: Option<String>,
 }
 
 #[derive(Args)]
@@ -171,8 +173,9 @@ fn main() -> Result<ExitCode> {
             let terms = retrysafe_mutants::Terms {
                 listen: Some(args.listen),
                 provider: Some(args.provider),
-                state: Some(args.state),
-                gap: None,
+                state: args.state,
+                books: args.books,
+                ..retrysafe_mutants::Terms::default()
             };
             retrysafe_mutants::Running::start(mutant, &terms)?.forever();
             Ok(ExitCode::SUCCESS)

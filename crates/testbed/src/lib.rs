@@ -19,6 +19,7 @@
 )]
 
 mod certificates;
+mod disk;
 pub mod mariadb;
 pub mod pgbouncer;
 pub mod postgres;
@@ -26,3 +27,5 @@ pub mod rabbitmq;
 mod tools;
 
 pub use certificates::Certificates;
+pub use disk::SmallDisk;
+pub use tools::address;

@@ -3,13 +3,13 @@
 use std::{
     ffi::OsStr,
     fs,
-    net::TcpListener,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
         Mutex, PoisonError,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU16, AtomicU32, Ordering},
         mpsc,
     },
     thread,
@@ -42,6 +42,28 @@ pub(crate) fn shared(
 pub(crate) fn database_name() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     format!("retrysafe_test_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Ports of [`address`], below those that systems give away themselves.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// An address for a server that binds later, in another process, and perhaps again after a crash: nobody else is given it.
+///
+/// A port that was free a moment ago is not free any more when many processes ask for one, and the system itself takes ports for
+/// connections that go out. But it has a whole network of loopback hosts: each process has its own, and gives each port once.
+pub fn address() -> SocketAddr {
+    static NEXT: AtomicU16 = AtomicU16::new(PORTS.start);
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    // Never 127.0.0.1, where everybody is; process ids have 22 bits at most.
+    let host = Ipv4Addr::new(127, 64 | high, middle, low);
+    loop {
+        let port = NEXT.fetch_add(1, Ordering::Relaxed);
+        assert!(PORTS.contains(&port), "no port is free on {host}");
+        let address = SocketAddr::from((host, port));
+        if TcpListener::bind(address).is_ok() {
+            return address;
+        }
+    }
 }
 
 /// A port that was free a moment ago.

@@ -1,4 +1,5 @@
-//! Requests that become complete in one packet: the last frames of all of them, over one HTTP/2 connection, in one write.
+//! Requests that become complete in one packet: the last frames of all of them, over one HTTP/2 connection, in one write. Over
+//! TLS they are one record.
 //!
 //! There is no spread at all between the last bytes. It does not replace connections of their own: a server that works through one
 //! connection's streams in order hides its race here, and one with a lock for each session there. So both are run.
@@ -8,15 +9,19 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
 use http::{HeaderName, HeaderValue, Request, Uri};
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 
 use super::{Lost, Shot, Timed, Volley};
 use crate::plan::Base;
 use crate::wire::{ANSWER_MAX, Answer, Filled};
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+const ALPN: &[u8] = b"h2";
 
-/// Sends the shots over one connection for each base, without TLS and by prior knowledge.
+/// Sends the shots over one connection for each base: by ALPN over TLS, by prior knowledge without.
 pub(super) fn send(
     bases: &[Base],
     shots: &[Shot],
@@ -104,7 +109,8 @@ async fn volley(
 }
 
 fn late(base: &Base) -> String {
-    format!("{} does not speak HTTP/2 without TLS; take http2 out of [concurrency]", base.authority)
+    let how = if base.trust.is_some() { "offer HTTP/2 over TLS" } else { "speak HTTP/2 without TLS" };
+    format!("{} does not {how}; take http2 out of [concurrency]", base.authority)
 }
 
 async fn connect(base: &Base) -> Result<(SendRequest<Bytes>, h2::PingPong), String> {
@@ -113,7 +119,23 @@ async fn connect(base: &Base) -> Result<(SendRequest<Bytes>, h2::PingPong), Stri
     let stream =
         TcpStream::connect((base.host.as_str(), base.port)).await.map_err(|error| refused(&error))?;
     stream.set_nodelay(true).map_err(|error| refused(&error))?;
-    let (sender, mut connection) = h2::client::handshake(stream).await.map_err(|error| refused(&error))?;
+    let Some(trust) = &base.trust else { return handshake(base, stream).await };
+    let name = ServerName::try_from(base.host.clone()).map_err(|error| refused(&error))?;
+    let connector = TlsConnector::from(trust.speaking(ALPN));
+    let stream = connector.connect(name, stream).await.map_err(|error| refused(&error))?;
+    if stream.get_ref().1.alpn_protocol() != Some(ALPN) {
+        return Err(late(base));
+    }
+    handshake(base, stream).await
+}
+
+async fn handshake(
+    base: &Base,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) -> Result<(SendRequest<Bytes>, h2::PingPong), String> {
+    let made = h2::client::handshake(stream).await;
+    let (sender, mut connection) =
+        made.map_err(|error| format!("no HTTP/2 connection to {}: {error}", base.authority))?;
     let ping = connection.ping_pong().ok_or_else(|| late(base))?;
     // Its end is seen by whoever waits for an answer.
     tokio::spawn(async move { drop(connection.await) });
@@ -128,7 +150,7 @@ async fn begin(
     origin: Instant,
 ) -> Result<Waiting, String> {
     let said = |error: &dyn std::fmt::Display| format!("HTTP/2: {error}");
-    let uri: Uri = format!("http://{}{}{}", base.authority, base.prefix, filled.path)
+    let uri: Uri = format!("{}://{}{}{}", base.scheme(), base.authority, base.prefix, filled.path)
         .parse()
         .map_err(|error| said(&error))?;
     let mut request =

@@ -18,29 +18,43 @@ pub enum End {
     NotAsked,
 }
 
+/// Why a blow says nothing: what it should have met was not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missed {
+    /// What happened.
+    pub why: String,
+    /// What to change.
+    pub change: String,
+}
+
 /// One crash and what followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Crash {
-    /// The API was hit while it worked on the request.
-    pub landed: bool,
+    /// The API was not hit while it worked on the request.
+    pub missed: Option<Missed>,
     /// What the first request was told, if anything.
     pub first: Option<u16>,
+    /// What observers had counted when a first success was told and nobody had asked again.
+    pub seen_first: Vec<Seen>,
+    /// How the key ended at the process that took over, where there is one.
+    pub second: Option<End>,
     /// How the key ended.
     pub end: End,
+    /// Callers that were all told a success were not told the same: how they differ.
+    pub differs: Option<String>,
     /// Calls to the stub, by the key that each carried.
     pub calls: Vec<(Option<String>, usize)>,
     /// What observers other than the stub counted.
     pub seen: Vec<Seen>,
+    /// What else people should know.
+    pub notes: Vec<String>,
 }
 
 /// Everything that is wrong.
 #[must_use]
 pub fn judge(crash: &Crash) -> Vec<Finding> {
-    if !crash.landed {
-        return vec![Finding::Unclear {
-            why: "the API was not hit while it worked on the request".to_owned(),
-            change: "point the API's provider at [stub] listen; make [request] one that calls it".to_owned(),
-        }];
+    if let Some(Missed { why, change }) = &crash.missed {
+        return vec![Finding::Unclear { why: why.clone(), change: change.clone() }];
     }
     let mut findings = Vec::new();
     match crash.end {
@@ -66,6 +80,10 @@ pub fn judge(crash: &Crash) -> Vec<Finding> {
             findings.push(Finding::Fail("no retry was answered until the time was over".to_owned()))
         }
     }
+    findings.extend(crash.notes.iter().cloned().map(Finding::Note));
+    findings.extend(crash.second.and_then(taken_over));
+    findings.extend(crash.first.and_then(|first| kept(first, crash)));
+    findings.extend(crash.differs.clone().map(Finding::Fail));
     findings.extend(repeated(&crash.calls));
     let wanted = matches!(crash.end, End::Told(200..=299) | End::NotAsked);
     for seen in &crash.seen {
@@ -83,6 +101,50 @@ pub fn judge(crash: &Crash) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// A fence is only tried where somebody else has taken over.
+fn taken_over(second: End) -> Option<Finding> {
+    match second {
+        End::Told(200..=499) | End::NotAsked => None,
+        End::Uncertain => {
+            Some(Finding::Note("the other process said uncertain, and left it to people".to_owned()))
+        }
+        End::Told(status) | End::Stuck(status) => Some(Finding::Unclear {
+            why: format!(
+                "the other process did not take over from the one that was stopped: it told {status} until the time was over"
+            ),
+            change:
+                "say in [crash] lease how long the API really holds a claim; let both processes share a store"
+                    .to_owned(),
+        }),
+        End::Silent => Some(Finding::Unclear {
+            why: "the other process did not answer".to_owned(),
+            change: "look why: it may wait for a lock that the stopped one holds".to_owned(),
+        }),
+    }
+}
+
+/// A success that was told is kept: it happened, and it goes on being told.
+fn kept(first: u16, crash: &Crash) -> Option<Finding> {
+    if !(200..=299).contains(&first) {
+        return None;
+    }
+    if let Some(seen) = crash.seen_first.iter().find(|seen| seen.total == 0) {
+        return Some(Finding::Fail(format!(
+            "{first} was told, and observer `{}` counted no effect",
+            seen.observer
+        )));
+    }
+    match crash.end {
+        End::Told(200..=299) | End::NotAsked => None,
+        // Said already.
+        End::Stuck(_) | End::Silent => None,
+        End::Told(status) => {
+            Some(Finding::Fail(format!("{first} was told, and {status} to who asked again")))
+        }
+        End::Uncertain => Some(Finding::Fail(format!("{first} was told, and then nobody knew"))),
+    }
 }
 
 /// A call that is made again is harmless where its provider knows it by its key, and only there.
@@ -107,8 +169,12 @@ mod tests {
 
     fn crash(end: End, calls: &[(Option<&str>, usize)], effects: u64) -> Crash {
         Crash {
-            landed: true,
+            missed: None,
             first: None,
+            seen_first: vec![],
+            second: None,
+            differs: None,
+            notes: vec![],
             end,
             calls: calls.iter().map(|(key, count)| (key.map(str::to_owned), *count)).collect(),
             seen: vec![Seen { observer: "table".into(), total: effects, each: None }],
@@ -154,7 +220,35 @@ mod tests {
 
     #[test]
     fn a_crash_that_hit_nothing_shows_nothing() {
-        let missed = Crash { landed: false, ..crash(End::Told(201), &[], 1) };
-        assert!(found(&missed)[0].starts_with("Unclear"));
+        let why = Missed { why: "not hit".into(), change: "hit it".into() };
+        // Whatever else is there.
+        let missed = Crash { missed: Some(why), ..crash(End::Stuck(409), &[(None, 2)], 2) };
+        assert_eq!(found(&missed), ["Unclear { why: \"not hit\", change: \"hit it\" }"]);
+    }
+
+    #[test]
+    fn a_success_that_was_told_is_kept() {
+        let first = |end, seen_first| {
+            let seen_first = vec![Seen { observer: "table".into(), total: seen_first, each: None }];
+            Crash { first: Some(201), seen_first, ..crash(end, &[(Some("k"), 1)], 1) }
+        };
+        assert_eq!(found(&first(End::Told(201), 1)), Vec::<String>::new());
+        assert!(
+            found(&first(End::Told(201), 0))[0].contains("201 was told, and observer `table` counted no")
+        );
+        assert!(found(&first(End::Told(404), 1))[0].contains("404 to who asked again"));
+        assert!(found(&first(End::Uncertain, 1)).iter().any(|it| it.contains("then nobody knew")));
+        let differs = Crash { differs: Some("bodies differ".into()), ..crash(End::Told(201), &[], 1) };
+        assert_eq!(found(&differs), ["Fail(\"bodies differ\")"]);
+    }
+
+    #[test]
+    fn r7_a_fence_is_tried_only_where_somebody_took_over() {
+        let second = |second| Crash { second: Some(second), ..crash(End::Told(201), &[(Some("k"), 1)], 1) };
+        assert_eq!(found(&second(End::Told(201))), Vec::<String>::new());
+        for end in [End::Stuck(409), End::Silent, End::Told(503)] {
+            assert!(found(&second(end))[0].starts_with("Unclear"), "{end:?}");
+        }
+        assert!(found(&second(End::Uncertain))[0].starts_with("Note"));
     }
 }

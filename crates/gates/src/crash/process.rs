@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::arrive::{Lanes, Shot};
-use crate::plan::CrashPlan;
+use crate::plan::{Base, CrashPlan};
 use crate::wire::Filled;
 
 const LOOK: Duration = Duration::from_millis(10);
+/// How long one look at whether it is up may take.
+const READY_LIMIT: Duration = Duration::from_secs(2);
 /// How long it may take to end after SIGTERM before it is killed.
 const TERM_LIMIT: Duration = Duration::from_secs(30);
 
@@ -36,9 +38,9 @@ pub(super) struct Api {
 }
 
 impl Api {
-    /// Starts it, and waits until it answers.
-    pub(super) fn start(plan: &CrashPlan) -> Result<Self, String> {
-        let (program, arguments) = plan.command.split_first().ok_or("the command is empty")?;
+    /// Starts it by this command, and waits until it answers at these bases.
+    pub(super) fn start(command: &[String], bases: &[Base], plan: &CrashPlan) -> Result<Self, String> {
+        let (program, arguments) = command.split_first().ok_or("the command is empty")?;
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         // A group of its own: what is started by a script goes with it.
@@ -48,7 +50,7 @@ impl Api {
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let mut api = Self { child, group: Group(Arc::new(Mutex::new(pid))) };
         let start = Instant::now();
-        while !answers(plan) {
+        while !answers(bases, &plan.ready) {
             if let Ok(Some(status)) = api.child.try_wait() {
                 return Err(format!("{program} ended at once ({status}); run it by hand to see why"));
             }
@@ -106,10 +108,10 @@ impl Drop for Api {
     }
 }
 
-fn answers(plan: &CrashPlan) -> bool {
-    let mut lanes = Lanes::new(plan.plan.bases.clone(), Instant::now(), Duration::from_secs(2));
+fn answers(bases: &[Base], ready: &str) -> bool {
+    let mut lanes = Lanes::new(bases.to_vec(), Instant::now(), READY_LIMIT);
     lanes
-        .one(Shot { base: 0, request: Filled::get(&plan.ready, &[]) })
+        .one(Shot { base: 0, request: Filled::get(ready, &[]) })
         .outcome
         .is_ok_and(|answer| answer.status < 500)
 }

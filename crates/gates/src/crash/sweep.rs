@@ -3,19 +3,15 @@
 //! No call to anybody is needed for it, and no instrumentation: the n-th write, sync or send after the request's start kills
 //! the process, for n from 1 until the request comes through.
 
-use std::io::Read;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::process::Api;
-use super::{Crash, End, GONE, Gate, Recovery, judge};
+use super::story::Story;
+use super::{AGAIN, Crash, FIRST, GONE, Gate, Recovery, judge};
 use crate::concurrency::NotRun;
 use crate::report::Part;
+use crate::trace::{Inject, Tracer, Untraced};
 
 const CALLS: &str = "write,pwrite64,writev,pwritev,fsync,fdatasync,sendto,sendmsg";
-/// How long strace may take to hold the process.
-const ATTACH: Duration = Duration::from_secs(5);
-const LOOK: Duration = Duration::from_millis(5);
 
 /// For people.
 pub(super) const ABOUT: (&str, &str) = ("K4", "killed at each system call");
@@ -27,13 +23,6 @@ pub(super) fn part(gate: &mut Gate<'_>, ends: Instant) -> Result<Part, NotRun> {
         part.said.push("the plan says [crash] sweep = 0".to_owned());
         return Ok(part);
     }
-    if !installed() {
-        part.unclear(
-            "strace is not installed".to_owned(),
-            "install it (Debian: apt-get install strace), or say [crash] sweep = 0",
-        );
-        return Ok(part);
-    }
     let (mut landed, mut came_through) = (0, false);
     for point in 1..=gate.plan.sweep {
         if Instant::now() >= ends {
@@ -42,14 +31,15 @@ pub(super) fn part(gate: &mut Gate<'_>, ends: Instant) -> Result<Part, NotRun> {
         let values = gate.ids.fresh();
         let mut api = gate.start()?;
         let Ok(baseline) = gate.observers.baseline() else { break };
-        let mut tracer = match Tracer::attach(&api, point) {
+        let mut tracer = match Tracer::attach(api.id(), Inject::KillAt(CALLS, point)) {
             Ok(tracer) => tracer,
-            Err(why) => {
-                part.unclear(why, "allow tracing (ptrace), or say [crash] sweep = 0");
+            Err(Untraced { why, change }) => {
+                part.unclear(why, &format!("{change}; or say [crash] sweep = 0"));
                 return Ok(part);
             }
         };
-        let first = gate.send(&values);
+        gate.story = Story::default();
+        let first = gate.send(&values, FIRST);
         let killed = first.is_none() && api.ended_within(GONE).is_some();
         tracer.end();
         drop(api);
@@ -59,17 +49,21 @@ pub(super) fn part(gate: &mut Gate<'_>, ends: Instant) -> Result<Part, NotRun> {
         }
         landed += 1;
         let again = gate.start()?;
-        let end = gate.end(&values, Recovery::Retry);
+        let (end, _) = gate.end(&values, Recovery::Retry, AGAIN, 0);
         let crash = Crash {
-            landed: true,
+            missed: None,
             first: None,
+            seen_first: Vec::new(),
+            second: None,
             end,
+            differs: None,
             calls: gate.calls(&values),
             seen: gate.seen(&values, &baseline),
+            notes: Vec::new(),
         };
         drop(again);
-        debug_assert!(end != End::NotAsked);
-        part.add(point, judge(&crash), None);
+        let shape = format!("after a kill at system call {point}");
+        part.add(point, judge(&crash), Some(&|| gate.example(point, &shape, &crash, ABOUT)));
     }
     if landed == 0 {
         part.unclear(
@@ -82,68 +76,4 @@ pub(super) fn part(gate: &mut Gate<'_>, ends: Instant) -> Result<Part, NotRun> {
         ));
     }
     Ok(part)
-}
-
-fn installed() -> bool {
-    let mut command = Command::new("strace");
-    command.arg("-V").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
-}
-
-/// strace on the API's process and its threads.
-struct Tracer(Child);
-
-impl Tracer {
-    fn attach(api: &Api, point: u32) -> Result<Self, String> {
-        let mut command = Command::new("strace");
-        command.args([
-            "-f",
-            "-e",
-            &format!("trace={CALLS}"),
-            "-e",
-            &format!("inject={CALLS}:signal=KILL:when={point}"),
-        ]);
-        command.args(["-o", "/dev/null", "-p", &api.id().to_string()]);
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
-        let mut tracer = Self(child.map_err(|error| format!("strace cannot be started: {error}"))?);
-        // It says on its error output when it holds the process.
-        let Some(mut said) = tracer.0.stderr.take() else { return Err("strace has no output".to_owned()) };
-        let (tell, told) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
-            let (mut text, mut chunk) = (String::new(), [0_u8; 512]);
-            while let Ok(count) = said.read(&mut chunk) {
-                if count == 0 {
-                    break;
-                }
-                text += &String::from_utf8_lossy(chunk.get(..count).unwrap_or_default());
-                // Whoever waited may have given up.
-                let _ = tell.send(text.clone());
-            }
-        });
-        let start = Instant::now();
-        let mut last = String::new();
-        while start.elapsed() < ATTACH {
-            if let Ok(text) = told.recv_timeout(LOOK) {
-                last = text;
-            }
-            if last.contains("attached") && !last.contains("not permitted") {
-                return Ok(tracer);
-            }
-            if last.contains("not permitted") {
-                break;
-            }
-        }
-        Err(format!("strace could not hold the process: {}", last.trim()))
-    }
-
-    fn end(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Drop for Tracer {
-    fn drop(&mut self) {
-        self.end();
-    }
 }

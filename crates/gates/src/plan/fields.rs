@@ -15,14 +15,19 @@ pub const FIELDS: &[(&str, &[&str])] = &[
     ("[[observe]]: log", LOG),
     ("[[observe]]: command", COMMAND),
     ("stub", STUB),
+    ("database", DATABASE),
+    ("slow", SLOW),
     ("concurrency", CONCURRENCY),
     ("[[claim]]", CLAIM),
     ("claim.setup", SETUP),
     ("crash", CRASH),
+    ("crash.second", SECOND),
+    ("crash.disk", DISK),
 ];
 
 pub(super) const ROOT: &[&str] = &[
     "base",
+    "ca",
     "contract",
     "request",
     "key",
@@ -32,6 +37,8 @@ pub(super) const ROOT: &[&str] = &[
     "answers",
     "observe",
     "stub",
+    "database",
+    "slow",
     "concurrency",
     "claim",
     "crash",
@@ -57,6 +64,8 @@ pub(super) const METRIC: &[&str] = &["kind", "name", "url", "series"];
 pub(super) const LOG: &[&str] = &["kind", "name", "file", "contains"];
 pub(super) const COMMAND: &[&str] = &["kind", "name", "command"];
 pub(super) const STUB: &[&str] = &["listen", "status", "body", "key_header", "hold", "hold_at_most"];
+pub(super) const DATABASE: &[&str] = &["listen", "to", "each_way", "away"];
+pub(super) const SLOW: &[&str] = &["pid_file", "by", "calls"];
 pub(super) const CONCURRENCY: &[&str] =
     &["requests", "rounds", "detect", "miss", "http2", "settle", "spread", "quiet", "timeout"];
 
@@ -64,8 +73,19 @@ pub(super) const CLAIM: &[&str] =
     &["method", "path", "headers", "body", "read", "newer_body", "volatile", "setup"];
 pub(super) const SETUP: &[&str] = &["method", "path", "headers", "body", "id"];
 
-pub(super) const CRASH: &[&str] =
-    &["command", "ready", "ready_within", "settled_within", "completes_within", "lease", "sweep"];
+pub(super) const CRASH: &[&str] = &[
+    "command",
+    "ready",
+    "ready_within",
+    "settled_within",
+    "completes_within",
+    "lease",
+    "second",
+    "disk",
+    "sweep",
+];
+pub(super) const SECOND: &[&str] = &["command", "base"];
+pub(super) const DISK: &[&str] = &["folder", "at_most", "full_for"];
 
 pub(super) const KINDS: &[(&str, &[&str])] = &[
     ("list", LIST),

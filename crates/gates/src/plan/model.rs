@@ -1,9 +1,11 @@
 //! A plan as values, with nothing left to read.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Template, Values};
+use crate::trust::Trust;
 
 /// Where the API is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +18,16 @@ pub struct Base {
     pub port: u16,
     /// What stands in front of every path; empty or from a slash, without one at its end.
     pub prefix: String,
+    /// It speaks TLS, and is believed if these say so.
+    pub trust: Option<Trust>,
+}
+
+impl Base {
+    /// `http` or `https`.
+    #[must_use]
+    pub fn scheme(&self) -> &'static str {
+        if self.trust.is_some() { "https" } else { "http" }
+    }
 }
 
 /// A header, with whether its value may be printed.
@@ -204,6 +216,39 @@ pub struct StubPlan {
     pub hold_at_most: Duration,
 }
 
+/// The database of the API, with the gate's relay in front of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatabasePlan {
+    /// Where the API is told that its database is.
+    pub listen: SocketAddr,
+    /// Where it really is.
+    pub to: SocketAddr,
+    /// How much later bytes come, in each direction.
+    pub each_way: Duration,
+    /// How long it is away when the crash gate cuts it.
+    pub away: Duration,
+}
+
+/// A process whose system calls are made slow while it is raced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlowPlan {
+    /// Which.
+    pub process: ProcessId,
+    /// How much later each call begins.
+    pub by: Duration,
+    /// The calls, by the names that strace has for them.
+    pub calls: Vec<String>,
+}
+
+/// A process of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProcessId {
+    /// It is this one.
+    Is(u32),
+    /// A file has its number in it.
+    In(PathBuf),
+}
+
 /// How much to send.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Concurrency {
@@ -232,6 +277,8 @@ pub struct Concurrency {
 pub struct Plan {
     /// One, or several instances of the same API.
     pub bases: Vec<Base>,
+    /// Whom to believe where TLS is spoken.
+    pub trust: Trust,
     /// The operation.
     pub request: Operation,
     /// The key.
@@ -248,6 +295,10 @@ pub struct Plan {
     pub observers: Vec<Observer>,
     /// The service that the API calls.
     pub stub: Option<StubPlan>,
+    /// What stands in front of its database.
+    pub database: Option<DatabasePlan>,
+    /// A process that is made slow.
+    pub slow: Option<SlowPlan>,
     /// How much to send.
     pub concurrency: Concurrency,
 }
@@ -325,8 +376,32 @@ pub struct CrashPlan {
     pub completes_within: Option<Duration>,
     /// How long a claim is held at most; `None`: nobody takes over from a process that is stopped.
     pub lease: Option<Duration>,
+    /// Another process of the API on the same store, which takes over from one that is stopped.
+    pub second: Option<SecondPlan>,
+    /// The disk that holds its files.
+    pub disk: Option<DiskPlan>,
     /// Points of the sweep over system calls, at most.
     pub sweep: u32,
+}
+
+/// A second process of the API.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SecondPlan {
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Where it is.
+    pub base: Base,
+}
+
+/// A file system of its own that the API writes to, small enough to be filled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskPlan {
+    /// A folder on it.
+    pub folder: PathBuf,
+    /// The gate writes this many bytes at most.
+    pub at_most: u64,
+    /// How long there is no room.
+    pub full_for: Duration,
 }
 
 /// What the verify gate needs.
@@ -334,6 +409,8 @@ pub struct CrashPlan {
 pub struct VerifyPlan {
     /// One, or several instances of the same API.
     pub bases: Vec<Base>,
+    /// Whom to believe where TLS is spoken.
+    pub trust: Trust,
     /// At least one.
     pub claims: Vec<Claim>,
     /// Beside the state itself: mails, audit rows, webhooks.

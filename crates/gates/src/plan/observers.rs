@@ -1,16 +1,19 @@
 //! Where effects are counted.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use retrysafe_core::contract::walk::{Item, Section, Wrong, header, said};
 use serde_json_path::JsonPath;
 
-use super::fields::{KINDS, STUB};
+use super::fields::{DATABASE, KINDS, STUB};
 use super::operations::{headers, template};
 use super::read::Env;
-use super::{Observer, Source, StubPlan, Template, Values};
+use super::{DatabasePlan, Observer, Source, StubPlan, Template, Values};
 
-const HOLD_AT_MOST: std::time::Duration = std::time::Duration::from_secs(2);
+const HOLD_AT_MOST: Duration = Duration::from_secs(2);
+const AWAY: Duration = Duration::from_secs(2);
 
 pub(super) fn observers(root: &Section<'_>, stub: bool, env: Env<'_>) -> Vec<Observer> {
     let why = "a gate does not trust answers: it counts effects somewhere else";
@@ -46,7 +49,7 @@ pub(super) fn observer(item: &Item<'_>, stub: bool, env: Env<'_>) -> Option<Obse
         "sql" => {
             let url = section
                 .require("url", "it says which database", "write url = \"sqlite:orders.db\"")
-                .and_then(|item| item.text(|text| database(text, env)));
+                .and_then(|item| item.text(|text| database_url(text, env)));
             let help = "write query = \"SELECT count(*) FROM orders WHERE note = '{{nonce}}'\"";
             let query = text("query", "its first value is the count", help);
             Source::Sql { url: url?, query: query? }
@@ -96,7 +99,7 @@ pub(super) fn jsonpath(text: &str, env: Env<'_>) -> Result<Template, Wrong> {
     }
 }
 
-pub(super) fn database(text: &str, env: Env<'_>) -> Result<Template, Wrong> {
+pub(super) fn database_url(text: &str, env: Env<'_>) -> Result<Template, Wrong> {
     let known = ["sqlite:", "postgres://", "postgresql://", "mysql://"];
     if text.starts_with("{{env.") || known.iter().any(|scheme| text.starts_with(scheme)) {
         return template(env)(text);
@@ -111,10 +114,7 @@ pub(super) fn stub(item: &Item<'_>) -> Option<StubPlan> {
     let section = item.section(STUB)?;
     let listen = section
         .require("listen", "your API has to be told where it is", "write listen = \"127.0.0.1:9099\"")?
-        .text(|text| match text.parse::<std::net::SocketAddr>() {
-            Ok(_) => Ok(text.to_owned()),
-            Err(_) => Err((format!("{text:?} is not an address"), "write \"127.0.0.1:9099\"".to_owned())),
-        })?;
+        .text(|text| address(text).map(|_| text.to_owned()))?;
     let raw = |text: &str| -> Result<String, Wrong> { Ok(text.to_owned()) };
     Some(StubPlan {
         listen,
@@ -126,4 +126,22 @@ pub(super) fn stub(item: &Item<'_>) -> Option<StubPlan> {
         hold: section.flag("hold", true),
         hold_at_most: section.time("hold_at_most", HOLD_AT_MOST),
     })
+}
+
+fn address(text: &str) -> Result<SocketAddr, Wrong> {
+    text.parse().map_err(|_| {
+        (format!("{text:?} is not an address"), "write \"127.0.0.1:9099\", with its port".to_owned())
+    })
+}
+
+pub(super) fn database(item: &Item<'_>) -> Option<DatabasePlan> {
+    let section = item.section(DATABASE)?;
+    let listen = section
+        .require("listen", "your API has to be told where it is", "write listen = \"127.0.0.1:15432\"")
+        .and_then(|item| item.text(address));
+    let to = section
+        .require("to", "it is relayed to the database", "write to = \"127.0.0.1:5432\"")
+        .and_then(|item| item.text(address));
+    let each_way = section.get("each_way").and_then(|item| item.any_time()).unwrap_or_default();
+    Some(DatabasePlan { listen: listen?, to: to?, each_way, away: section.time("away", AWAY) })
 }

@@ -3,19 +3,37 @@
 use retrysafe_core::contract::walk::{Item, Section, Wrong, header, said};
 
 use super::fields::{CLAIM, OPERATION, SETUP};
-use super::read::Env;
+use super::read::{Env, Outside};
 use super::{Base, Claim, HeaderLine, Operation, Setup, Template};
+use crate::trust::Trust;
 
-pub(super) fn bases(root: &Section<'_>) -> Vec<Base> {
+/// The authorities that the plan or its reader names; else those that browsers trust.
+pub(super) fn trust(root: &Section<'_>, outside: Outside<'_>) -> Option<Trust> {
+    let read = |path: &str| {
+        let text = (outside.file)(path).map_err(|why| format!("{path} cannot be read: {why}"))?;
+        Trust::only(&text, path).map_err(|why| format!("{path} holds no certificates: {why}"))
+    };
+    let help = "name a file with the certificate of the API's authority, in PEM";
+    let named = root.get("ca");
+    if let Some(path) = outside.ca {
+        return read(path).map_err(|why| root.fault("ca", why, help)).ok();
+    }
+    match named {
+        Some(item) => item.text(|path| read(path).map_err(|why| (why, help.to_owned()))),
+        None => Trust::public().map_err(|why| root.fault("ca", why, help)).ok(),
+    }
+}
+
+pub(super) fn bases(root: &Section<'_>, trust: Option<&Trust>) -> Vec<Base> {
     let Some(item) =
         root.require("base", "a gate has to know where the API is", "write base = \"http://127.0.0.1:8080\"")
     else {
         return Vec::new();
     };
     let first: Vec<Base> = if item.is_list() {
-        item.list().iter().filter_map(|one| one.text(base)).collect()
+        item.list().iter().filter_map(|one| one.text(base(trust))).collect()
     } else {
-        item.text(base).into_iter().collect()
+        item.text(base(trust)).into_iter().collect()
     };
     if first.is_empty() {
         item.fault("there is no address in it", "write base = \"http://127.0.0.1:8080\"");
@@ -23,37 +41,36 @@ pub(super) fn bases(root: &Section<'_>) -> Vec<Base> {
     first
 }
 
-/// `http://host:port/prefix`.
-pub(crate) fn base(text: &str) -> Result<Base, Wrong> {
-    let help = "write \"http://127.0.0.1:8080\"".to_owned();
-    if text.starts_with("https://") {
-        return Err((
-            "gates speak plain HTTP".to_owned(),
-            "name the address behind whatever ends TLS, or put a local forwarder in front of it".to_owned(),
-        ));
+/// `http://host:port/prefix`. Without a `trust` (it is a fault that was told already) TLS is taken for granted and not spoken.
+pub(crate) fn base(trust: Option<&Trust>) -> impl Fn(&str) -> Result<Base, Wrong> + '_ {
+    move |text| {
+        let help = "write \"http://127.0.0.1:8080\"".to_owned();
+        let wrong = |message: String| Err((message, help.clone()));
+        let (rest, port, trust) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
+            (Some(rest), _) => (rest, 80, None),
+            (_, Some(rest)) => (rest, 443, trust.cloned()),
+            _ => return wrong(format!("{text:?} is not an HTTP address")),
+        };
+        let (authority, prefix) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+        let (host, port) = match authority.rsplit_once(':') {
+            Some((host, port)) if !port.contains(']') => match port.parse() {
+                Ok(port) => (host, port),
+                Err(_) => return wrong(format!("{port:?} is not a port")),
+            },
+            _ => (authority, port),
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        if host.is_empty() || host.contains('@') || !rest.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return wrong(format!("{text:?} is not an HTTP address"));
+        }
+        Ok(Base {
+            authority: authority.to_owned(),
+            host: host.to_owned(),
+            port,
+            prefix: prefix.trim_end_matches('/').to_owned(),
+            trust,
+        })
     }
-    let wrong = |message: String| Err((message, help.clone()));
-    let Some(rest) = text.strip_prefix("http://") else {
-        return wrong(format!("{text:?} is not an HTTP address"));
-    };
-    let (authority, prefix) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
-    let (host, port) = match authority.rsplit_once(':') {
-        Some((host, port)) if !port.contains(']') => match port.parse() {
-            Ok(port) => (host, port),
-            Err(_) => return wrong(format!("{port:?} is not a port")),
-        },
-        _ => (authority, 80),
-    };
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    if host.is_empty() || host.contains('@') || !rest.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return wrong(format!("{text:?} is not an HTTP address"));
-    }
-    Ok(Base {
-        authority: authority.to_owned(),
-        host: host.to_owned(),
-        port,
-        prefix: prefix.trim_end_matches('/').to_owned(),
-    })
 }
 
 pub(super) fn operation(item: &Item<'_>, env: Env<'_>) -> Option<Operation> {

@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use retrysafe_core::contract::{
     Faults,
-    walk::{Kind, Section, Sink, Wrong, local_path},
+    walk::{Kind, Section, Sink},
 };
 use toml::de::DeTable;
 
 use super::answers::{answers, key, stated};
-use super::fields::{ACCOUNT, CONCURRENCY, CRASH, ROOT, home_of};
-use super::observers::{observers, stub};
-use super::operations::{bases, claim, headers, operation};
+use super::crash::crash;
+use super::fields::{ACCOUNT, CONCURRENCY, ROOT, home_of};
+use super::observers::{database, observers, stub};
+use super::operations::{bases, claim, headers, operation, trust};
+use super::slow::slow;
 use super::{Claim, Concurrency, CrashPlan, Plan, VerifyPlan};
 
 const REQUESTS: u32 = 20;
@@ -24,11 +26,6 @@ const MISS: f64 = 0.001;
 const SETTLE: Duration = Duration::from_millis(10);
 const QUIET: Duration = Duration::from_secs(5);
 const TIMEOUT: Duration = Duration::from_secs(30);
-const READY_WITHIN: Duration = Duration::from_secs(30);
-const SETTLED_WITHIN: Duration = Duration::from_secs(60);
-const SWEEP: u32 = 20;
-/// Each point is a start of the API.
-const SWEEP_MAX: i64 = 1_000;
 const GATES: Kind = Kind { what: "plan", home_of };
 
 pub(super) type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -40,12 +37,14 @@ pub struct Outside<'a> {
     pub env: &'a dyn Fn(&str) -> Option<String>,
     /// The text of a file, or why it cannot be read.
     pub file: &'a dyn Fn(&str) -> Result<String, String>,
+    /// A file of authorities that goes before the plan's.
+    pub ca: Option<&'a str>,
 }
 
 impl Outside<'_> {
     /// Neither variables nor files.
     pub const NOTHING: Outside<'static> =
-        Outside { env: &|_| None, file: &|_| Err("no file is read here".to_owned()) };
+        Outside { env: &|_| None, file: &|_| Err("no file is read here".to_owned()), ca: None };
 }
 
 impl std::fmt::Debug for Outside<'_> {
@@ -78,7 +77,7 @@ impl VerifyPlan {
     /// # Errors
     /// As [`Plan::parse`].
     pub fn parse_with(text: &str, file: &str, outside: Outside<'_>) -> Result<VerifyPlan, Faults> {
-        walk(text, file, |root| verify_plan(root, outside.env))
+        walk(text, file, |root| verify_plan(root, outside))
     }
 }
 
@@ -109,7 +108,8 @@ fn walk<T>(text: &str, file: &str, read: impl FnOnce(&Section<'_>) -> Option<T>)
 
 fn plan(root: &Section<'_>, outside: Outside<'_>) -> Option<Plan> {
     let env = outside.env;
-    let bases = bases(root);
+    let trust = trust(root, outside);
+    let bases = bases(root, trust.as_ref());
     let request_item = root.require(
         "request",
         "a gate sends one operation of yours",
@@ -131,9 +131,11 @@ fn plan(root: &Section<'_>, outside: Outside<'_>) -> Option<Plan> {
     let failing = root.get("failing").and_then(|item| operation(&item, env));
     let stub = root.get("stub").and_then(|item| stub(&item));
     let observers = observers(root, stub.is_some(), env);
+    let database = root.get("database").and_then(|item| database(&item));
+    let slow = root.get("slow").and_then(|item| slow(&item));
     let answers = answers(root, stated.as_ref());
     let concurrency = concurrency(root);
-    let (request, key) = (request?, key?);
+    let (trust, request, key) = (trust?, request?, key?);
     if let Some(item) = &request_item {
         if !request.tells_operations_apart() {
             item.fault(
@@ -150,6 +152,7 @@ fn plan(root: &Section<'_>, outside: Outside<'_>) -> Option<Plan> {
     }
     Some(Plan {
         bases,
+        trust,
         request,
         key,
         second_account,
@@ -158,12 +161,16 @@ fn plan(root: &Section<'_>, outside: Outside<'_>) -> Option<Plan> {
         answers,
         observers,
         stub,
+        database,
+        slow,
         concurrency,
     })
 }
 
-fn verify_plan(root: &Section<'_>, env: Env<'_>) -> Option<VerifyPlan> {
-    let bases = bases(root);
+fn verify_plan(root: &Section<'_>, outside: Outside<'_>) -> Option<VerifyPlan> {
+    let env = outside.env;
+    let trust = trust(root, outside);
+    let bases = bases(root, trust.as_ref());
     let why = "the gate verifies operations that are said to be idempotent";
     let claims = root.require("claim", why, "write [[claim]] with method, path, body and read");
     let claims: Vec<Claim> =
@@ -174,7 +181,7 @@ fn verify_plan(root: &Section<'_>, env: Env<'_>) -> Option<VerifyPlan> {
         None => Vec::new(),
     };
     let Concurrency { quiet, timeout, .. } = concurrency(root);
-    Some(VerifyPlan { bases, claims, observers, quiet, timeout })
+    Some(VerifyPlan { bases, trust: trust?, claims, observers, quiet, timeout })
 }
 
 fn crash_plan(root: &Section<'_>, outside: Outside<'_>) -> Option<CrashPlan> {
@@ -185,32 +192,13 @@ fn crash_plan(root: &Section<'_>, outside: Outside<'_>) -> Option<CrashPlan> {
         let help = "add [stub] and [[observe]] kind = \"stub\", and point the API's provider at it";
         item.fault("the gate kills the API when it calls somebody else, and there is no stub to call", help);
     }
-    let section = item.section(CRASH)?;
-    let raw = |text: &str| -> Result<String, Wrong> { Ok(text.to_owned()) };
-    let command: Option<Vec<String>> = section
-        .require("command", "the gate starts it", "write command = [\"./server\", \"--port\", \"8080\"]")
-        .map(|item| item.list().iter().filter_map(|one| one.text(raw)).collect());
-    let ready = section
-        .require("ready", "it answers when the API is up", "write ready = \"/health\"")
-        .and_then(|item| item.text(local_path));
-    let optional = |field: &'static str| section.get(field).and_then(|item| item.time());
-    if command.as_ref().is_some_and(Vec::is_empty) {
-        item.fault("the command is empty", "write the program and its arguments");
-    }
+    let trust = plan.as_ref().map(|plan| &plan.trust);
+    let crash = crash(&item, trust);
     let mut plan = plan?;
     if let Some(stub) = &mut plan.stub {
         stub.hold = false;
     }
-    Some(CrashPlan {
-        plan,
-        command: command?,
-        ready: ready?,
-        ready_within: section.time("ready_within", READY_WITHIN),
-        settled_within: section.time("settled_within", SETTLED_WITHIN),
-        completes_within: optional("completes_within"),
-        lease: optional("lease"),
-        sweep: section.number("sweep", 0..=SWEEP_MAX, SWEEP),
-    })
+    Some(crash?.of(plan))
 }
 
 fn concurrency(root: &Section<'_>) -> Concurrency {

@@ -112,13 +112,14 @@ fn base<'a>(exchange: &Exchange, shown: &Shown<'a>) -> Option<&'a Base> {
 }
 
 /// One curl command. Credentials stand in it as variables, to be set by whoever runs it.
-fn command(request: &Filled, base: Option<&Base>, shown: &Shown<'_>) -> String {
+pub(crate) fn command(request: &Filled, base: Option<&Base>, shown: &Shown<'_>) -> String {
     let (authority, prefix) = base.map_or(("", ""), |base| (base.authority.as_str(), base.prefix.as_str()));
-    let mut line = format!(
-        "curl -si -X {} {}",
-        request.method,
-        quoted(&format!("http://{authority}{prefix}{}", request.path))
-    );
+    let scheme = base.map_or("http", Base::scheme);
+    let url = quoted(&format!("{scheme}://{authority}{prefix}{}", request.path));
+    let mut line = format!("curl -si -X {} {url}", request.method);
+    if let Some(file) = base.and_then(|base| base.trust.as_ref()?.file()) {
+        line += &format!(" --cacert {}", quoted(file));
+    }
     for (name, value) in &request.headers {
         line += &if shown.is_secret(name) {
             let variable: String = name

@@ -64,7 +64,9 @@ fn drawn(example: &Counterexample) -> Drawing {
             y: f64::from(at) * ROW,
             from: line.complete_ms / end_ms * WIDTH,
             width: ((line.done_ms - line.complete_ms) / end_ms * WIDTH).max(1.0),
-            class: match line.told.as_str() {
+            // "in flight, 17 times" has the colour of "in flight".
+            class: match line.told.split(',').next().unwrap_or_default() {
+                _ if line.step == "gate" || line.step == "call" => "event",
                 "success" => "success",
                 "in flight" | "conflict" | "not now" => "waits",
                 "mismatch" => "mismatch",

@@ -1,12 +1,16 @@
 //! gates.1: each broken server is found by its arm, every time; sound ones pass; two cannot be judged.
 
+use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
 use retrysafe_gates::plan::{CrashPlan, Outside, Plan};
 use retrysafe_gates::report::{Report, Verdict};
-use retrysafe_mutants::{Mutant, PLAN, Running, TABLE, Terms};
+use retrysafe_mutants::{LEASE, Mutant, PLAN, Running, TABLE, Terms};
+use retrysafe_testbed::postgres::{self, Database};
+use retrysafe_testbed::{SmallDisk, address};
 
 use super::{ALLOWANCE, gate, plan, print_findings};
 use crate::prove::Scale;
@@ -34,17 +38,22 @@ body = '{"amount": 4200, "note": "{{nonce}}"}'
 [answers]
 in_flight = [409]
 mismatch = [422]
+not_now = [503]
 [[observe]]
 kind = "stub"
 "#;
 
+/// Orders that are listed by whoever keeps them.
+const ORDERS: &str = r#"
+[[observe]]
+kind = "list"
+url = "/orders?note={{nonce}}"
+jsonpath = "$[?@.note == '{{nonce}}']"
+"#;
+
 /// Starts a server, and makes the plan for it. `stub`: its effect is a call to the gate.
 pub(super) fn subject(mutant: &Mutant, stub: bool) -> Result<(Running, Plan)> {
-    let provider = if stub {
-        Some(std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).context("a port")?)
-    } else {
-        None
-    };
+    let provider = if stub { Some(address()) } else { None };
     let running = Running::start(mutant, &Terms { provider, ..Terms::default() })?;
     let bases: Vec<String> =
         running.addresses().iter().map(|address| format!("\"http://{address}\"")).collect();
@@ -62,23 +71,53 @@ fn needs_stub(mutant: &Mutant) -> bool {
     mutant.name == "stored-before-commit"
 }
 
-/// The crash gate, against the server as a process of its own.
+/// The crash gate, against the server as a process of its own, with what its arm needs.
 fn crash(mutant: &Mutant, seed: u64) -> Result<Report> {
     let scratch = scratch()?;
-    let free = || std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).context("a port");
-    let (own, stub) = (free()?, free()?);
+    let (own, stub) = (address(), address());
     let this = std::env::current_exe().context("the path of this binary")?;
-    let words = [
-        this.display().to_string(),
-        "mutant".to_owned(),
-        mutant.name.to_owned(),
-        format!("--listen={own}"),
-        format!("--provider={stub}"),
-        format!("--state={}", scratch.path().join("claims").display()),
-    ];
+    let command = |listen: SocketAddr, more: &[String]| {
+        let mut words = vec![this.display().to_string(), "mutant".to_owned(), mutant.name.to_owned()];
+        words.extend([format!("--listen={listen}"), format!("--provider={stub}")]);
+        words.extend(more.iter().cloned());
+        words
+    };
+    let file = |folder: &Path| format!("--books=sqlite:{}", folder.join("orders.db").display());
+    let mut more = vec![format!("--state={}", scratch.path().join("claims").display())];
+    let (mut fields, mut tables) = (String::new(), String::new());
+    // Both go with this function: what is mounted, and what is on a shared server.
+    let (mut disk, mut database) = (None, None);
+    if mutant.behaviour.booked.is_some() {
+        tables += ORDERS;
+    }
+    match mutant.arm {
+        "K7" => {
+            let (relay, database) = (address(), database.insert(Database::create()));
+            let (host, port) = postgres::host_and_port(postgres::shared());
+            more.push(format!("--books={}", database.url_at(&format!("postgres://postgres@{relay}"))));
+            tables +=
+                &format!("[database]\nlisten = \"{relay}\"\nto = \"{host}:{port}\"\naway = \"200ms\"\n");
+        }
+        "K8" => {
+            let folder = disk.insert(SmallDisk::mount()).folder();
+            more.push(file(folder));
+            tables += &format!("[crash.disk]\nfolder = {folder:?}\nfull_for = \"200ms\"\n");
+        }
+        _ if mutant.behaviour.booked.is_some() => {
+            more.push(file(scratch.path()));
+            let other = address();
+            fields += &format!("lease = \"{}ms\"\n", LEASE.as_millis());
+            tables += &format!(
+                "[crash.second]\ncommand = {:?}\nbase = \"http://{other}\"\n",
+                command(other, &more)
+            );
+        }
+        _ => {}
+    }
     let text = format!(
         "base = \"http://{own}\"\n{CRASH_PLAN}\n[stub]\nlisten = \"{stub}\"\n\
-         [crash]\ncommand = {words:?}\nready = \"/health\"\nsettled_within = \"1s\"\nsweep = 0\n"
+         [crash]\ncommand = {:?}\nready = \"/health\"\nsettled_within = \"1s\"\nsweep = 0\n{fields}{tables}",
+        command(own, &more)
     );
     let plan = CrashPlan::parse_with(&text, "gates.toml", Outside::NOTHING)
         .map_err(|faults| anyhow::anyhow!("{faults}"))?;
@@ -87,7 +126,7 @@ fn crash(mutant: &Mutant, seed: u64) -> Result<Report> {
 }
 
 fn run(mutant: &Mutant, rounds: u32, seed: u64) -> Result<Report> {
-    if mutant.arm.starts_with('K') {
+    if mutant.arm.starts_with('K') || mutant.behaviour.booked.is_some() {
         return crash(mutant, seed);
     }
     let (running, mut plan) = subject(mutant, needs_stub(mutant))?;
@@ -119,7 +158,9 @@ pub(crate) fn prove(scale: Scale) -> Result<bool> {
     let jobs: Vec<(&Mutant, u64)> = TABLE
         .iter()
         .flat_map(|mutant| {
-            let runs = if mutant.arm == "PASS" || scale.quick() { 1 } else { RUNS };
+            // One run of races is long; one of crashes is one round.
+            let raced = mutant.arm == "PASS" && mutant.behaviour.booked.is_none();
+            let runs = if raced || scale.quick() { 1 } else { RUNS };
             (0..runs as u64).map(move |run| (mutant, scale.seed.wrapping_add(run)))
         })
         .collect();
