@@ -3,7 +3,7 @@
 
 use std::{num::NonZeroU32, pin::pin, time::Duration};
 
-use retrysafe_core::retry::{Budget, Call, Deadline, Reach, Request, RetryPolicy, Seen, Step, Why};
+use retrysafe_core::retry::{Budget, Call, Deadline, Mono, Reach, Request, RetryPolicy, Seen, Step, Why};
 use tracing::Instrument;
 
 use crate::{
@@ -57,14 +57,44 @@ pub(crate) struct Ended<E> {
 /// Runs a call to its end. Dropping the future abandons it: the budget is put right, and an attempt on its way is
 /// reported as one that may have happened.
 pub(crate) async fn drive<X: Exchange>(terms: &Terms<'_>, exchange: &mut X) -> Ended<X::End> {
-    let host = terms.host;
-    let began = host.now();
+    let began = terms.host.now();
+    let (call, step) = open(terms, began);
+    run(terms, exchange, call, State { began, step, last: None, root: None, first: None }).await
+}
+
+/// Opens a call in what its surroundings hand down.
+pub(crate) fn open(terms: &Terms<'_>, began: Mono) -> (Call, Step) {
     let policy = standing_down(terms.policy);
     let deadline = terms.deadline.tighten(nested::inherited_deadline());
-    let (call, first) = Call::open(&policy, terms.budget, terms.request, deadline, began);
-    let mut under_way = UnderWay { call: Some(call), exchange, target: terms.target };
+    Call::open(&policy, terms.budget, terms.request, deadline, began)
+}
+
+/// Where a call stands.
+pub(crate) struct State<E> {
+    pub(crate) began: Mono,
+    /// What is to be done next.
+    pub(crate) step: Step,
+    /// What the last attempt left.
+    pub(crate) last: Option<E>,
+    pub(crate) root: Option<Root>,
+    /// What a first attempt that somebody else has made came to, and when. It is not written down yet.
+    pub(crate) first: Option<(Seen, Mono)>,
+}
+
+/// Goes on with a call.
+pub(crate) async fn run<X: Exchange>(
+    terms: &Terms<'_>,
+    exchange: &mut X,
+    call: Call,
+    state: State<X::End>,
+) -> Ended<X::End> {
+    let host = terms.host;
+    let State { began, mut step, mut last, mut root, first } = state;
     let mut scribe = Scribe::new(terms.target, terms.budget, began);
-    let (mut step, mut last, mut root) = (first, None::<X::End>, None::<Root>);
+    if let Some((seen, now)) = first {
+        note(&mut scribe, &step, call.attempts(), &seen, now);
+    }
+    let mut under_way = UnderWay { call: Some(call), exchange, target: terms.target };
     loop {
         let Some(call) = &mut under_way.call else { unreachable!("it is taken on return only") };
         let deadline = call.deadline();
@@ -111,12 +141,16 @@ pub(crate) async fn drive<X: Exchange>(terms: &Terms<'_>, exchange: &mut X) -> E
         let now = host.now();
         let attempt = call.attempts();
         step = call.observe(&seen, host.entropy(), now);
-        match &step {
-            Step::Finish(Why::Done) => {}
-            Step::Sleep(pause) => scribe.failed(attempt, &seen, Some(*pause), now),
-            Step::Finish(_) | Step::Send { .. } | Step::Poll { .. } => {
-                scribe.failed(attempt, &seen, None, now);
-            }
+        note(&mut scribe, &step, attempt, &seen, now);
+    }
+}
+
+fn note(scribe: &mut Scribe<'_>, step: &Step, attempt: u32, seen: &Seen, now: Mono) {
+    match step {
+        Step::Finish(Why::Done) => {}
+        Step::Sleep(pause) => scribe.failed(attempt, seen, Some(*pause), now),
+        Step::Finish(_) | Step::Send { .. } | Step::Poll { .. } => {
+            scribe.failed(attempt, seen, None, now);
         }
     }
 }
@@ -135,13 +169,19 @@ struct UnderWay<'a, X: Exchange> {
 
 impl<X: Exchange> Drop for UnderWay<'_, X> {
     fn drop(&mut self) {
-        let Some(call) = self.call.take() else { return };
-        let attempts = call.attempts();
-        if let Why::OutcomeUnknown(unknown) = call.abandon(self.exchange.reach()) {
-            tracing::warn!(
-                target: "retrysafe::client", api = self.target, attempts, reach = %unknown.reach,
-                "cancelled by its caller; it may have happened"
-            );
+        if let Some(call) = self.call.take() {
+            abandon(call, self.exchange.reach(), self.target);
         }
+    }
+}
+
+/// Gives a call up, and says so where it may have happened.
+pub(crate) fn abandon(call: Call, reach: Reach, target: &str) {
+    let attempts = call.attempts();
+    if let Why::OutcomeUnknown(unknown) = call.abandon(reach) {
+        tracing::warn!(
+            target: "retrysafe::client", api = target, attempts, reach = %unknown.reach,
+            "cancelled by its caller; it may have happened"
+        );
     }
 }

@@ -8,7 +8,7 @@ use retrysafe_core::retry::{Hedge, HedgePolicy, HedgeStep};
 use crate::{
     drive::{Ended, Terms, standing_down},
     history::Scribe,
-    http::{Attempts, End, Progress, Transport},
+    http::{Attempts, Bodies, End, Progress, Transport},
     nested,
 };
 
@@ -17,6 +17,7 @@ pub(crate) async fn hedge<T: Transport>(
     terms: &Terms<'_>,
     delay: Duration,
     attempts: &Attempts<'_, T>,
+    mut bodies: Bodies<T::Stream>,
 ) -> Ended<End<T::Body>> {
     let host = terms.host;
     let began = host.now();
@@ -32,10 +33,10 @@ pub(crate) async fn hedge<T: Transport>(
             HedgeStep::Send { attempt, timeout } => {
                 sent = attempt;
                 let ends = retrysafe_core::retry::Deadline::within(host.now(), timeout);
+                let mut bodies = Bodies { once: bodies.next(), again: None };
                 under_way.push(async move {
                     let progress = Progress::default();
-                    let mut stream = None;
-                    let work = pin!(attempts.send(attempt, timeout, &mut stream, &progress));
+                    let work = pin!(attempts.send(attempt, timeout, &mut bodies, &progress));
                     (attempt, nested::attempt(ends, None, work).await.0)
                 });
                 call.next(host.now())

@@ -21,10 +21,13 @@ use std::{
     fmt,
     pin::Pin,
     sync::{Arc, Mutex, OnceLock, PoisonError},
+    task::{Context, Poll},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use pin_project_lite::pin_project;
 use retrysafe_core::{retry::Mono, time::Wall};
+use tokio::task::coop::{Unconstrained, unconstrained};
 
 /// A sleep that a [`Clock`] hands out.
 pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -87,6 +90,19 @@ impl Host {
         }
     }
 
+    /// What the wall clock showed at the instant `at`, by what it shows now: a call that ends well never asks.
+    #[cfg(feature = "http")]
+    pub(crate) fn wall_at(&self, at: Mono) -> Wall {
+        let ago = i64::try_from(self.now().since(at).as_millis()).unwrap_or(i64::MAX);
+        Wall::from_unix_ms(self.wall().unix_ms().saturating_sub(ago))
+    }
+
+    /// Whether time is the machine's own: then waiting for it is a timer of tokio's.
+    #[cfg(feature = "tower")]
+    pub(crate) fn is_real(&self) -> bool {
+        self.clock.is_none()
+    }
+
     pub(crate) fn entropy(&self) -> u64 {
         match &self.chance {
             None => fastrand::u64(..),
@@ -104,7 +120,7 @@ impl Host {
     /// `work`, or `None` once `limit` has passed.
     pub(crate) async fn within<F: Future>(&self, limit: Duration, work: F) -> Option<F::Output> {
         match &self.clock {
-            None => tokio::time::timeout(limit, work).await.ok(),
+            None => Within::new(limit, work).await,
             Some(clock) => {
                 tokio::select! {
                     biased;
@@ -112,6 +128,42 @@ impl Host {
                     () = clock.sleep(limit) => None,
                 }
             }
+        }
+    }
+}
+
+pin_project! {
+    /// A future and a limit. The timer is set once the future has to be waited for: an answer that is there costs none.
+    pub(crate) struct Within<F> {
+        #[pin]
+        work: F,
+        limit: Duration,
+        // Unconstrained: work that has used up its turn must not keep the timer from being asked.
+        #[pin]
+        timer: Option<Unconstrained<tokio::time::Sleep>>,
+    }
+}
+
+impl<F> Within<F> {
+    pub(crate) fn new(limit: Duration, work: F) -> Self {
+        Self { work, limit, timer: None }
+    }
+}
+
+impl<F: Future> Future for Within<F> {
+    type Output = Option<F::Output>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        if let Poll::Ready(done) = this.work.poll(cx) {
+            return Poll::Ready(Some(done));
+        }
+        if this.timer.is_none() {
+            this.timer.set(Some(unconstrained(tokio::time::sleep(*this.limit))));
+        }
+        match this.timer.as_pin_mut() {
+            Some(timer) => timer.poll(cx).map(|()| None),
+            None => Poll::Pending,
         }
     }
 }

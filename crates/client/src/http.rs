@@ -6,6 +6,7 @@ mod body;
 pub(crate) mod call;
 mod exchange;
 mod failure;
+mod kept;
 mod prepare;
 mod profile;
 mod result;
@@ -13,9 +14,11 @@ mod used;
 
 pub use answer::Held;
 pub use api::{Api, ContractFault};
-pub use body::Outgoing;
-pub(crate) use body::Progress;
-pub(crate) use exchange::{Attempts, End, HttpExchange, Transport};
+pub(crate) use body::{Bodies, Progress};
+pub use body::{BodyFactory, Outgoing};
+#[cfg(feature = "tower")]
+pub(crate) use exchange::judged_at_once;
+pub(crate) use exchange::{Attempts, End, HttpExchange, Sent, Transport};
 #[cfg(feature = "reqwest")]
 pub(crate) use failure::NoSuchName;
 pub(crate) use failure::failure_of;

@@ -18,7 +18,12 @@
 //! # Ok::<(), KeyRefused>(())
 //! ```
 
-use std::{cell::RefCell, fmt};
+use std::{
+    cell::RefCell,
+    cmp::Ordering,
+    fmt,
+    hash::{Hash, Hasher},
+};
 
 use retrysafe_core::address;
 
@@ -45,8 +50,18 @@ const REQUEST_ID_DISTINCT_MIN: usize = 5;
 const LEN_MAX: usize = 255;
 
 /// An idempotency key. Private: its `Debug` tells the length.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key(address::Key);
+#[derive(Clone)]
+pub struct Key(Text);
+
+/// A key that was drawn has one length and lies where its owner does: one is made for every call.
+#[derive(Clone)]
+enum Text {
+    Drawn([u8; UUID]),
+    Other(address::Key),
+}
+
+/// Characters of a UUID.
+const UUID: usize = 36;
 
 /// Why a text is not taken for a key. It repeats nothing of the text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -129,14 +144,26 @@ impl Key {
 
     /// The text.
     pub fn as_str(&self) -> &str {
-        self.0.as_str()
+        match &self.0 {
+            // Hexadecimal digits and hyphens are always a text.
+            Text::Drawn(text) => std::str::from_utf8(text).unwrap_or_default(),
+            Text::Other(key) => key.as_str(),
+        }
+    }
+
+    #[cfg(feature = "http")]
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        match &self.0 {
+            Text::Drawn(text) => text,
+            Text::Other(key) => key.as_str().as_bytes(),
+        }
     }
 
     /// The key that a request carries already, however spelled: it wins, and only what cannot be a key was refused.
     #[cfg(feature = "http")]
     pub(crate) fn carried(key: address::Key) -> Result<Self, KeyRefused> {
         check_id(key.as_str())?;
-        Ok(Self(key))
+        Ok(Self(Text::Other(key)))
     }
 
     /// The key of a call nested in one that is retried: the same for every attempt of the outer call.
@@ -159,10 +186,10 @@ impl Key {
         if !text.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b',' | b'"')) {
             return Err(KeyRefused::Characters);
         }
-        address::Key::trusted(text).map(Self).map_err(|_| KeyRefused::Characters)
+        address::Key::trusted(text).map(|key| Self(Text::Other(key))).map_err(|_| KeyRefused::Characters)
     }
 
-    /// RFC 9562 5.7: 48 bits of milliseconds, version 7, 12 bits, variant 2, 62 bits. One allocation: the key.
+    /// RFC 9562 5.7: 48 bits of milliseconds, version 7, 12 bits, variant 2, 62 bits.
     fn uuid_v7(ms: u64, random: [u8; CHANCE]) -> Self {
         const HEX: &[u8; 16] = b"0123456789abcdef";
         let mut bytes = [0; 16];
@@ -170,7 +197,7 @@ impl Key {
         bytes[6..].copy_from_slice(&random);
         bytes[6] = 0x70 | bytes[6] & 0x0f;
         bytes[8] = 0x80 | bytes[8] & 0x3f;
-        let mut text = [b'-'; 36];
+        let mut text = [b'-'; UUID];
         let mut at = 0;
         for (index, byte) in bytes.into_iter().enumerate() {
             if matches!(index, 4 | 6 | 8 | 10) {
@@ -180,9 +207,33 @@ impl Key {
             text[at + 1] = HEX[usize::from(byte & 15)];
             at += 2;
         }
-        let text = std::str::from_utf8(&text).unwrap_or_default();
-        // Hexadecimal digits and hyphens always are a key.
-        Self(address::Key::trusted(text).unwrap_or_else(|_| unreachable!("hexadecimal digits are a key")))
+        Self(Text::Drawn(text))
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for Key {}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_str().hash(state);
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_str().cmp(other.as_str())
     }
 }
 
@@ -296,6 +347,16 @@ mod tests {
         assert_eq!(key.as_str(), "017f22e2-79b0-7cc3-98c4-dc0c0c07398f");
         let drawn: std::collections::HashSet<Key> = (0..1_000).map(|_| Key::random().unwrap()).collect();
         assert_eq!(drawn.len(), 1_000);
+    }
+
+    /// However it came to be: one that was drawn, written down and read again is the same.
+    #[test]
+    fn a_key_is_its_text() {
+        let drawn = Key::random().unwrap();
+        let read = Key::given(drawn.as_str()).unwrap();
+        assert_eq!(drawn, read);
+        assert_eq!(drawn.cmp(&read), Ordering::Equal);
+        assert!(std::collections::HashSet::from([drawn]).contains(&read));
     }
 
     #[test]

@@ -52,11 +52,13 @@ mod retry;
 mod tower;
 
 #[cfg(feature = "http")]
-pub use crate::http::{Api, ContractFault, Error, Held, OutcomeUnknown, Outgoing, Profile, Refused, Stopped};
+pub use crate::http::{
+    Api, BodyFactory, ContractFault, Error, Held, OutcomeUnknown, Outgoing, Profile, Refused, Stopped,
+};
 #[cfg(feature = "reqwest")]
 pub use crate::reqwest::{Answer, BuildFault, Client, ClientBuilder, RequestBuilder, Resumed, StillOpen};
 #[cfg(feature = "tower")]
-pub use crate::tower::{BODY_KEPT_MAX, RetryLayer, RetryService};
+pub use crate::tower::{BODY_KEPT_MAX, RetryFuture, RetryLayer, RetryService};
 pub use history::{History, Step, Told};
 pub use host::{Clock, Host, Sleep, VirtualClock};
 pub use key::{Key, KeyRefused, NoRandomness};

@@ -71,6 +71,42 @@ pub(crate) async fn attempt<F: Future>(
     (done, root)
 }
 
+/// The context of one attempt, for a future that is polled by hand. Only where nobody above retries.
+#[cfg(feature = "tower")]
+pub(crate) struct Surroundings {
+    deadline: Deadline,
+    retried: Retried,
+}
+
+#[cfg(feature = "tower")]
+impl Surroundings {
+    pub(crate) fn new(deadline: Deadline) -> Self {
+        Self { deadline, retried: Retried::default() }
+    }
+
+    /// Does a part of the attempt's work.
+    pub(crate) fn enter<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        let (deadline, retried) = (self.deadline, std::mem::take(&mut self.retried));
+        RETRIED.sync_scope(retried, || {
+            let done = DEADLINE.sync_scope(deadline, work);
+            self.retried = RETRIED.with(Retried::moved);
+            done
+        })
+    }
+
+    /// The root that a nested call has drawn in this attempt.
+    pub(crate) fn root(&self) -> Option<Root> {
+        self.retried.root.get()
+    }
+}
+
+#[cfg(feature = "tower")]
+impl Retried {
+    fn moved(&self) -> Self {
+        Self { root: Cell::new(self.root.get()), places: RefCell::new(self.places.take()) }
+    }
+}
+
 /// The deadline that the present task has inherited.
 pub(crate) fn inherited_deadline() -> Deadline {
     DEADLINE.try_with(|deadline| *deadline).unwrap_or(Deadline::UNSET)

@@ -22,31 +22,35 @@
 //! The answer is the service's own, its body untouched unless it had to be read for a machine code. What may have
 //! happened is an error that holds an [`crate::OutcomeUnknown`], also where the last answer was a 502.
 //!
-//! **Limits.** A body of up to [`BODY_KEPT_MAX`] bytes is kept, longer ones and those of unknown length are sent once. The
-//! result's own body is not awaited here: that it is cut off its reader finds out.
+//! A first attempt that succeeds costs no memory beyond its key: it runs in the future itself, by the service that was
+//! made ready, and only what comes after it is boxed.
+//!
+//! **Limits.** A body of up to [`BODY_KEPT_MAX`] bytes is kept; longer ones and those of unknown length are sent once, unless
+//! a [`crate::BodyFactory`] makes them anew. The result's own body is not awaited here: that it is cut off its reader
+//! finds out.
+
+mod future;
 
 use std::{
     marker::PhantomData,
-    pin::Pin,
+    sync::{Mutex, PoisonError},
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use http_body_util::BodyExt;
 use retrysafe_core::retry::Failure;
 use tower_layer::Layer;
 use tower_service::Service;
 
+pub use future::RetryFuture;
+use future::Start;
+
 use crate::{
     BoxError,
-    http::{
-        Api, Asked, Error, Held, Outgoing, Prepared, Transport,
-        call::{Manner, call},
-        failure_of,
-    },
-    key::Key,
+    http::{Api, Bodies, BodyFactory, Held, Outgoing, Transport, failure_of},
 };
 
 /// Bodies that are not longer are kept for further attempts.
@@ -56,7 +60,7 @@ pub const BODY_KEPT_MAX: u64 = 64 << 10;
 #[derive(Clone, Debug)]
 pub struct RetryLayer {
     api: Api,
-    hedge: Option<std::time::Duration>,
+    hedge: Option<Duration>,
 }
 
 impl RetryLayer {
@@ -67,7 +71,7 @@ impl RetryLayer {
 
     /// Starts another attempt when none has answered for this long, where a retry would be allowed.
     #[must_use]
-    pub fn hedge(self, delay: std::time::Duration) -> Self {
+    pub fn hedge(self, delay: Duration) -> Self {
         Self { hedge: Some(delay), ..self }
     }
 }
@@ -85,7 +89,7 @@ impl<S> Layer<S> for RetryLayer {
 pub struct RetryService<S> {
     inner: S,
     api: Api,
-    hedge: Option<std::time::Duration>,
+    hedge: Option<Duration>,
 }
 
 impl<S, B, R> Service<Request<B>> for RetryService<S>
@@ -99,54 +103,44 @@ where
 {
     type Response = Response<Held<R>>;
     type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+    type Future = RetryFuture<S, B, R>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.inner.poll_ready(cx).map_err(Into::into)
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The service that was made ready makes the attempts; its clone is left in its place.
+        // The service that was made ready makes the first attempt; its clone is left in its place.
         let next = self.inner.clone();
-        let ready = std::mem::replace(&mut self.inner, next);
-        let (api, hedge) = (self.api.clone(), self.hedge);
-        Box::pin(async move {
-            let (parts, body) = request.into_parts();
-            let key = parts.extensions.get::<Key>().cloned();
-            let (body, stream) = keep(body).await?;
-            let asked = Asked { method: parts.method, uri: parts.uri, headers: parts.headers, body, key };
-            let prepared = Prepared::new(&api, asked)?;
-            let manner = Manner { hedge, ..Manner::default() };
-            let transport = OfTower { service: ready, bodies: PhantomData };
-            match call(&transport, &api, &prepared, stream, manner).await {
-                Ok(finished) => Ok(finished.answer),
-                Err(Error::Stopped(mut stopped)) => match stopped.answer.take() {
-                    Some(answer) => Ok(answer),
-                    None => Err(stopped.without_answer()),
-                },
-                Err(Error::OutcomeUnknown(unknown)) => Err(unknown as BoxError),
-                Err(Error::Refused(refused)) => Err(refused.into()),
-            }
-        })
+        let service = std::mem::replace(&mut self.inner, next);
+        let (mut parts, body) = request.into_parts();
+        let again = parts.extensions.remove::<BodyFactory<B>>();
+        let start = Start { service, api: self.api.clone(), hedge: self.hedge, parts };
+        if again.is_some() {
+            return start.stream(Bodies { once: Some(body), again });
+        }
+        if body.size_hint().upper().is_none_or(|upper| upper > BODY_KEPT_MAX) {
+            return start.stream(Bodies { once: Some(body), again: None });
+        }
+        start.read(body)
     }
-}
-
-/// The body as bytes, where it is short and says so.
-async fn keep<B>(body: B) -> Result<(Option<Bytes>, Option<B>), BoxError>
-where
-    B: Body<Data = Bytes>,
-    B::Error: Into<BoxError>,
-{
-    if body.size_hint().upper().is_none_or(|upper| upper > BODY_KEPT_MAX) {
-        return Ok((None, Some(body)));
-    }
-    let bytes = body.collect().await.map_err(Into::into)?.to_bytes();
-    Ok((Some(bytes), None))
 }
 
 struct OfTower<S, B, R> {
+    /// The one that was made ready, as long as nobody has called it: it may hold a permit that its clones would wait for.
+    ready: Mutex<Option<S>>,
     service: S,
     bodies: PhantomData<fn(B) -> R>,
+}
+
+impl<S: Clone, B, R> OfTower<S, B, R> {
+    fn ready(service: S) -> Self {
+        Self { service: service.clone(), ready: Mutex::new(Some(service)), bodies: PhantomData }
+    }
+
+    fn called(service: S) -> Self {
+        Self { service, ready: Mutex::new(None), bodies: PhantomData }
+    }
 }
 
 impl<S, B, R> Transport for OfTower<S, B, R>
@@ -161,12 +155,18 @@ where
     type Stream = B;
 
     async fn send(&self, request: Request<Outgoing<B>>) -> Result<Response<R>, (Failure, BoxError)> {
+        let ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(mut service) = ready {
+            return service.call(request).await.map_err(told);
+        }
         let mut service = self.service.clone();
-        let told = |error: S::Error| {
-            let error: BoxError = error.into();
-            (failure_of(&*error), error)
-        };
         std::future::poll_fn(|cx| service.poll_ready(cx)).await.map_err(told)?;
         service.call(request).await.map_err(told)
     }
+}
+
+/// What a service says of a request that it failed at.
+fn told<E: Into<BoxError>>(error: E) -> (Failure, BoxError) {
+    let error: BoxError = error.into();
+    (failure_of(&*error), error)
 }

@@ -7,6 +7,8 @@ use std::{
     convert::Infallible,
     future::Ready,
     hint::black_box,
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
     time::{Duration, Instant},
 };
 
@@ -16,12 +18,14 @@ use http::{Request, Response};
 use http_body_util::Full;
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware, Next};
 use reqwest_retry::{RetryTransientMiddleware, policies::ExponentialBackoff};
-use retrysafe_client::{Api, Key, Outgoing, Profile, Retries, RetryLayer, retry};
+use retrysafe_client::{Api, Client, Key, Outgoing, Profile, Retries, RetryLayer, retry};
 use serde_json::json;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 /// Calls in one sample.
 const CALLS: u32 = 20_000;
+/// The same, where a server is asked.
+const CALLS_SERVED: u32 = 2_000;
 /// Samples of each contestant, interleaved; the median counts.
 const SAMPLES: usize = 15;
 
@@ -76,6 +80,21 @@ fn main() -> anyhow::Result<()> {
     add("reqwest, canned", "reqwest, canned", Box::new(move || rt.block_on(async { drop(plain.post(URL).body("{}").send().await.unwrap()) })));
     let retried = reqwest_client(true)?;
     add("reqwest, reqwest-retry", "reqwest, canned", Box::new(move || rt.block_on(async { drop(retried.post(URL).body("{}").send().await.unwrap()) })));
+
+    // Ours has no place for a canned answer: all three ask a server on this machine, over one connection.
+    let url = loopback()?;
+    let address = format!("{url}/orders");
+    let bare = ClientBuilder::new(reqwest::Client::builder().no_proxy().build()?).build();
+    let to = address.clone();
+    add("reqwest, a server", "reqwest, a server", Box::new(move || rt.block_on(async { drop(bare.post(&to).body("{}").send().await.unwrap().bytes().await.unwrap()) })));
+    let policy = ExponentialBackoff::builder().build_with_max_retries(2);
+    let retried = ClientBuilder::new(reqwest::Client::builder().no_proxy().build()?)
+        .with(RetryTransientMiddleware::new_with_policy(policy))
+        .build();
+    add("a server, reqwest-retry", "reqwest, a server", Box::new(move || rt.block_on(async { drop(retried.post(&address).body("{}").send().await.unwrap().bytes().await.unwrap()) })));
+    let api = Api::profile(Profile::plain("bench", "idempotency-key"));
+    let client = Client::builder(api, &url).transport(reqwest::Client::builder().no_proxy()).build()?;
+    add("a server, retrysafe Client (keyed)", "reqwest, a server", Box::new(move || rt.block_on(async { drop(client.post("/orders").body("{}").send().await.unwrap()) })));
 
     measure(contestants);
     runtime.block_on(defects::print())
@@ -146,13 +165,42 @@ fn reqwest_client(retried: bool) -> anyhow::Result<ClientWithMiddleware> {
     })
 }
 
+/// A server that answers whatever it is asked, one request after the other. Returns its address.
+fn loopback() -> anyhow::Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let url = format!("http://{}", listener.local_addr()?);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || serve(stream));
+        }
+    });
+    Ok(url)
+}
+
+/// Every body is `{}`, so a request ends with it.
+fn serve(mut stream: TcpStream) {
+    const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ndone";
+    let (mut read, mut bytes) = (Vec::new(), [0; 4_096]);
+    let _nagle = stream.set_nodelay(true);
+    while let Ok(count @ 1..) = stream.read(&mut bytes) {
+        read.extend_from_slice(&bytes[..count]);
+        if read.ends_with(b"\r\n\r\n{}") {
+            read.clear();
+            if stream.write_all(ANSWER).is_err() {
+                return;
+            }
+        }
+    }
+}
+
 fn measure(mut contestants: Vec<Contestant<'_>>) {
     let mut samples = vec![Vec::new(); contestants.len()];
     for _ in 0..SAMPLES {
         for (contestant, samples) in contestants.iter_mut().zip(&mut samples) {
             let began = Instant::now();
-            (0..CALLS).for_each(|_| (contestant.call)());
-            samples.push(began.elapsed() / CALLS);
+            let calls = if contestant.bare == "reqwest, a server" { CALLS_SERVED } else { CALLS };
+            (0..calls).for_each(|_| (contestant.call)());
+            samples.push(began.elapsed() / calls);
         }
     }
     let medians: Vec<Duration> = samples.iter_mut().map(|samples| { samples.sort(); samples[SAMPLES / 2] }).collect();

@@ -10,6 +10,7 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode, header, response::Parts};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
+use pin_project_lite::pin_project;
 use retrysafe_core::{
     codes::Code,
     contract::AnswerMatch,
@@ -24,22 +25,46 @@ const PROBLEM_MAX: usize = 64 << 10;
 /// Headers by which servers advise on retries. Stripe's, and the one that copies it.
 const ADVICE_HEADERS: [&str; 2] = ["stripe-should-retry", "x-should-retry"];
 
-/// The body of an answer: what was read of it, then what was not.
-#[derive(Debug)]
-pub struct Held<B> {
-    read: Option<Bytes>,
-    rest: Option<Pin<Box<B>>>,
-    trailers: Option<HeaderMap>,
+pin_project! {
+    /// The body of an answer: what was read of it, then what was not.
+    #[derive(Debug)]
+    pub struct Held<B> {
+        read: Option<Bytes>,
+        #[pin]
+        rest: Rest<B>,
+        trailers: Option<HeaderMap>,
+    }
+}
+
+pin_project! {
+    /// What was not read. A body that somebody has begun to read does not move any more, one that nobody has needs no box.
+    #[project = RestProjection]
+    #[derive(Debug)]
+    enum Rest<B> {
+        None,
+        Untouched { #[pin] body: B },
+        Begun { body: Pin<Box<B>> },
+    }
+}
+
+impl<B> Rest<B> {
+    fn get(&self) -> Option<&B> {
+        match self {
+            Rest::None => None,
+            Rest::Untouched { body } => Some(body),
+            Rest::Begun { body } => Some(body),
+        }
+    }
 }
 
 impl<B> Held<B> {
     /// As it came.
     pub(crate) fn rest(body: B) -> Self {
-        Self { read: None, rest: Some(Box::pin(body)), trailers: None }
+        Self { read: None, rest: Rest::Untouched { body }, trailers: None }
     }
 
     pub(crate) fn whole(bytes: Bytes, trailers: Option<HeaderMap>) -> Self {
-        Self { read: Some(bytes), rest: None, trailers }
+        Self { read: Some(bytes), rest: Rest::None, trailers }
     }
 
     /// What was read of it.
@@ -49,7 +74,7 @@ impl<B> Held<B> {
 
     /// What was read, where that is all of it.
     pub(crate) fn into_whole(self) -> Option<Bytes> {
-        self.rest.is_none().then(|| self.read.unwrap_or_default())
+        matches!(self.rest, Rest::None).then(|| self.read.unwrap_or_default())
     }
 }
 
@@ -73,7 +98,8 @@ pub(crate) async fn read<B: Body<Data = Bytes>>(body: B, max: usize) -> Read<B> 
             Ok(Ok(data)) => {
                 read.extend_from_slice(&data);
                 if read.len() > max {
-                    return Read::Long(Held { read: Some(read.freeze()), rest: Some(body), trailers: None });
+                    let rest = Rest::Begun { body };
+                    return Read::Long(Held { read: Some(read.freeze()), rest, trailers: None });
                 }
             }
             Ok(Err(frame)) => trailers = frame.into_trailers().ok(),
@@ -91,28 +117,29 @@ impl<B: Body<Data = Bytes>> Body for Held<B> {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let this = self.get_mut();
+        let this = self.project();
         if let Some(read) = this.read.take().filter(|read| !read.is_empty()) {
             return Poll::Ready(Some(Ok(Frame::data(read))));
         }
         if let Some(trailers) = this.trailers.take() {
             return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
         }
-        match &mut this.rest {
-            Some(rest) => rest.as_mut().poll_frame(cx),
-            None => Poll::Ready(None),
+        match this.rest.project() {
+            RestProjection::None => Poll::Ready(None),
+            RestProjection::Untouched { body } => body.poll_frame(cx),
+            RestProjection::Begun { body } => body.as_mut().poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         self.read.as_ref().is_none_or(Bytes::is_empty)
             && self.trailers.is_none()
-            && self.rest.as_ref().is_none_or(|rest| rest.is_end_stream())
+            && self.rest.get().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
         let read = self.read.as_ref().map_or(0, |read| read.len() as u64);
-        let Some(rest) = &self.rest else { return SizeHint::with_exact(read) };
+        let Some(rest) = self.rest.get() else { return SizeHint::with_exact(read) };
         let rest = rest.size_hint();
         let mut hint = SizeHint::new();
         hint.set_lower(rest.lower().saturating_add(read));
@@ -132,7 +159,12 @@ pub(crate) fn to_read(head: &Parts) -> Option<usize> {
 }
 
 /// What the answer says. `body` is what was read of it.
-pub(crate) fn answer_of(head: &Parts, body: Option<&[u8]>, rejected: &[AnswerMatch], now: Wall) -> Answer {
+pub(crate) fn answer_of(
+    head: &Parts,
+    body: Option<&[u8]>,
+    rejected: &[AnswerMatch],
+    now: impl Fn() -> Wall,
+) -> Answer {
     let status = head.status.as_u16();
     let mut answer = Answer::new(status);
     let fields = head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));

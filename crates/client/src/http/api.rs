@@ -161,6 +161,12 @@ impl Api {
         self.target(uri).budget
     }
 
+    /// Whether a limiter has to let attempts through.
+    #[cfg(feature = "tower")]
+    pub(crate) fn limited(&self) -> bool {
+        self.0.limits != Limits::default()
+    }
+
     pub(crate) fn inner(&self) -> &Inner {
         &self.0
     }

@@ -1,6 +1,8 @@
 //! The body of one attempt, which knows how far it got.
 
 use std::{
+    cell::RefCell,
+    fmt,
     pin::Pin,
     sync::{
         Arc,
@@ -13,9 +15,41 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use retrysafe_core::retry::Reach;
 
+use super::kept::SPARE_MAX;
+
 /// How far the bytes of an attempt got, at most: the transport takes a chunk before it writes it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Progress(Arc<AtomicU8>);
+///
+/// Each call needs one, for a moment; so those that nobody holds any more are kept for the next calls of their thread.
+#[derive(Clone, Debug)]
+pub(crate) struct Progress(Option<Arc<AtomicU8>>);
+
+thread_local! {
+    static SPARE: RefCell<Vec<Arc<AtomicU8>>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
+        let progress = Self(Some(spare.unwrap_or_default()));
+        progress.set(Reach::Nothing);
+        progress
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        let Some(mut shared) = self.0.take() else { return };
+        if Arc::get_mut(&mut shared).is_some() {
+            // A thread that ends has no place for it any more.
+            let _kept = SPARE.try_with(|spare| {
+                let mut spare = spare.borrow_mut();
+                if spare.len() < SPARE_MAX {
+                    spare.push(shared);
+                }
+            });
+        }
+    }
+}
 
 impl Progress {
     /// A new attempt, with a body or without one. Without, the head is all of it.
@@ -24,7 +58,8 @@ impl Progress {
     }
 
     pub(crate) fn reach(&self) -> Reach {
-        match self.0.load(Ordering::Relaxed) {
+        let Some(shared) = &self.0 else { return Reach::Whole };
+        match shared.load(Ordering::Relaxed) {
             0 => Reach::Nothing,
             1 => Reach::Head,
             2 => Reach::Body,
@@ -33,7 +68,75 @@ impl Progress {
     }
 
     fn set(&self, reach: Reach) {
-        self.0.store(reach as u8, Ordering::Relaxed);
+        if let Some(shared) = &self.0 {
+            shared.store(reach as u8, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Makes the body of a request anew for each attempt, so that a stream can be sent again: the same content each time, under
+/// the same key. It is asked once for each attempt, the first too.
+///
+/// In a request for [`crate::RetryLayer`] it stands among the extensions; [`BodyFactory::request`] puts it there.
+pub struct BodyFactory<B>(Arc<dyn Fn() -> B + Send + Sync>);
+
+impl<B: 'static> BodyFactory<B> {
+    /// A factory.
+    pub fn new(make: impl Fn() -> B + Send + Sync + 'static) -> Self {
+        Self(Arc::new(make))
+    }
+
+    /// A request with this head whose body is made anew for each attempt.
+    ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use http_body_util::Full;
+    /// use retrysafe_client::BodyFactory;
+    ///
+    /// let lines = BodyFactory::new(|| Full::new(Bytes::from("one\ntwo\n")));
+    /// let request = lines.request(http::Request::post("http://shop.example/lines").body(()).unwrap());
+    /// assert!(request.extensions().get::<BodyFactory<Full<Bytes>>>().is_some());
+    /// ```
+    pub fn request(self, head: http::Request<()>) -> http::Request<B> {
+        let (mut parts, ()) = head.into_parts();
+        let first = self.make();
+        parts.extensions.insert(self);
+        http::Request::from_parts(parts, first)
+    }
+}
+
+impl<B> BodyFactory<B> {
+    pub(crate) fn make(&self) -> B {
+        (self.0)()
+    }
+}
+
+impl<B> Clone for BodyFactory<B> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<B> fmt::Debug for BodyFactory<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BodyFactory")
+    }
+}
+
+/// The bodies of a call whose body is no bytes: one that is there, and those that can be made.
+#[derive(Debug)]
+pub(crate) struct Bodies<B> {
+    pub(crate) once: Option<B>,
+    pub(crate) again: Option<BodyFactory<B>>,
+}
+
+impl<B> Bodies<B> {
+    pub(crate) const fn none() -> Self {
+        Self { once: None, again: None }
+    }
+
+    pub(crate) fn next(&mut self) -> Option<B> {
+        self.once.take().or_else(|| self.again.as_ref().map(BodyFactory::make))
     }
 }
 

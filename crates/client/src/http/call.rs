@@ -1,10 +1,13 @@
 //! One call over HTTP from its request to its end, for tower and reqwest alike.
 
 use http::Response;
-use retrysafe_core::retry::{Deadline, Rule, Stop, Why};
+use retrysafe_core::{
+    retry::{Body, Deadline, Rule, Stop, Why},
+    time::Wall,
+};
 
 use super::{
-    Attempts, End, Held, HttpExchange, Prepared, Progress, Transport,
+    Attempts, Bodies, End, Held, HttpExchange, Prepared, Progress, Transport,
     api::Api,
     result::{Error, OutcomeUnknown, Stopped},
 };
@@ -37,37 +40,43 @@ pub(crate) async fn call<T: Transport>(
     transport: &T,
     api: &Api,
     prepared: &Prepared,
-    stream: Option<T::Stream>,
+    bodies: Bodies<T::Stream>,
     manner: Manner,
 ) -> Result<Finished<T::Body>, Error<Held<T::Body>>> {
     let host = &api.inner().host;
-    let sent_first = host.wall();
-    let now = host.now();
-    let deadline = manner.within.map_or(Deadline::UNSET, |limit| Deadline::within(now, limit));
+    let began = host.now();
+    let deadline = manner.within.map_or(Deadline::UNSET, |limit| Deadline::within(began, limit));
     let attempts = Attempts { transport, prepared, host, whole: manner.whole };
-    let terms = Terms {
+    let terms = Terms { deadline, ..terms(api, prepared) };
+    let ended = match manner.hedge {
+        // Boxed: a call is moved at every hand, and most are not hedged.
+        Some(delay) if prepared.request.body == Body::Replayable => {
+            Box::pin(hedge(&terms, delay, &attempts, bodies)).await
+        }
+        _ => {
+            let mut exchange = HttpExchange { attempts, bodies, progress: Progress::default() };
+            drive(&terms, &mut exchange).await
+        }
+    };
+    conclude(ended, prepared, || host.wall_at(began))
+}
+
+/// The terms of a call without a deadline of its caller's own.
+pub(crate) fn terms<'a>(api: &'a Api, prepared: &'a Prepared) -> Terms<'a> {
+    Terms {
         target: &prepared.target.name,
         policy: &prepared.policy,
         budget: &prepared.target.budget,
         request: prepared.request,
-        deadline,
-        host,
-    };
-    let ended = match manner.hedge {
-        // Boxed: a call is moved at every hand, and most are not hedged.
-        Some(delay) if prepared.body.is_some() => Box::pin(hedge(&terms, delay, &attempts)).await,
-        _ => {
-            let mut exchange = HttpExchange { attempts, stream, progress: Progress::default() };
-            drive(&terms, &mut exchange).await
-        }
-    };
-    conclude(ended, prepared, sent_first)
+        deadline: Deadline::UNSET,
+        host: &api.inner().host,
+    }
 }
 
-fn conclude<B>(
+pub(crate) fn conclude<B>(
     ended: Ended<End<B>>,
     prepared: &Prepared,
-    sent_first: retrysafe_core::time::Wall,
+    sent_first: impl FnOnce() -> Wall,
 ) -> Result<Finished<B>, Error<Held<B>>> {
     let Ended { why, last, history, attempts } = ended;
     let (answer, error) = match last {
@@ -78,7 +87,7 @@ fn conclude<B>(
     let key = prepared.key.clone();
     let because = match why {
         Why::OutcomeUnknown(unknown) => {
-            let unknown = OutcomeUnknown::new(unknown, key, sent_first, prepared.replay, history);
+            let unknown = OutcomeUnknown::new(unknown, key, sent_first(), prepared.replay, history);
             return Err(Error::OutcomeUnknown(Box::new(unknown)));
         }
         Why::Done => Stop::Rule(Rule::Fault),

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Response, Uri};
+use http::{Response, Uri, response::Parts};
 use http_body::Body;
 use retrysafe_core::retry::{Failure, Lost, Mono, Outcome, Reach, Seen};
 
 use super::{
     answer::{Held, Read, answer_of, read, to_read},
-    body::{Outgoing, Progress},
+    body::{Bodies, Outgoing, Progress},
     prepare::Prepared,
 };
 use crate::{BoxError, drive::Exchange, host::Host};
@@ -18,7 +18,7 @@ use crate::{BoxError, drive::Exchange, host::Host};
 pub(crate) trait Transport: Sync {
     /// The body of an answer.
     type Body: Body<Data = Bytes> + Send;
-    /// The body of a request that can be sent once.
+    /// The body of a request that is no bytes.
     type Stream: Send;
 
     /// Sends one request, once.
@@ -35,6 +35,9 @@ pub(crate) type End<B> = Result<Response<Held<B>>, BoxError>;
 /// What it came to, and what it leaves; `None` where the time ran out.
 pub(crate) type Came<B> = (Seen, Option<End<B>>);
 
+/// What an answer came to, and the answer.
+pub(crate) type Judged<B> = (Seen, Response<Held<B>>);
+
 /// How the attempts of one call are made.
 pub(crate) struct Attempts<'a, T> {
     pub(crate) transport: &'a T,
@@ -48,7 +51,7 @@ pub(crate) struct Attempts<'a, T> {
 pub(crate) struct HttpExchange<'a, T: Transport> {
     pub(crate) attempts: Attempts<'a, T>,
     /// The body, where it is a stream.
-    pub(crate) stream: Option<T::Stream>,
+    pub(crate) bodies: Bodies<T::Stream>,
     pub(crate) progress: Progress,
 }
 
@@ -56,8 +59,7 @@ impl<T: Transport> Exchange for HttpExchange<'_, T> {
     type End = End<T::Body>;
 
     async fn send(&mut self, attempt: u32, timeout: Duration) -> Came<T::Body> {
-        let stream = &mut self.stream;
-        self.attempts.send(attempt, timeout, stream, &self.progress).await
+        self.attempts.send(attempt, timeout, &mut self.bodies, &self.progress).await
     }
 
     async fn poll(&mut self, url: &str, timeout: Duration) -> Came<T::Body> {
@@ -75,7 +77,7 @@ impl<T: Transport> Attempts<'_, T> {
         &self,
         attempt: u32,
         timeout: Duration,
-        stream: &mut Option<T::Stream>,
+        bodies: &mut Bodies<T::Stream>,
         progress: &Progress,
     ) -> Came<T::Body> {
         let Prepared { target, body, .. } = self.prepared;
@@ -84,11 +86,13 @@ impl<T: Transport> Attempts<'_, T> {
             Ok(admitted) => admitted,
             Err(held) => return (held, None),
         };
-        let body = match (body, stream.take()) {
-            (Some(bytes), _) => Outgoing::kept(bytes.clone(), progress.clone()),
-            (None, Some(stream)) => Outgoing::stream(stream, progress.clone()),
-            // It was lost with an attempt that core takes for one that never touched it.
-            (None, None) => return (Seen { outcome: Outcome::Fault, reach: Reach::Nothing }, None),
+        let body = match body {
+            Some(bytes) => Outgoing::kept(bytes.clone(), progress.clone()),
+            None => match bodies.next() {
+                Some(stream) => Outgoing::stream(stream, progress.clone()),
+                // It was lost with an attempt that core takes for one that never touched it.
+                None => return (Seen { outcome: Outcome::Fault, reach: Reach::Nothing }, None),
+            },
         };
         let left = ends.since(self.host.now());
         let request = http::Request::from_parts(self.prepared.head(attempt, left), body);
@@ -112,7 +116,7 @@ impl<T: Transport> Attempts<'_, T> {
         self.judge(sent, Reach::Whole, ends).await
     }
 
-    async fn judge(&self, sent: Option<Sent<T::Body>>, reach: Reach, ends: Mono) -> Came<T::Body> {
+    pub(crate) async fn judge(&self, sent: Option<Sent<T::Body>>, reach: Reach, ends: Mono) -> Came<T::Body> {
         let response = match sent {
             None => return (Seen::lost(Lost::Timeout, reach), None),
             Some(Err((failure, error))) => {
@@ -144,14 +148,43 @@ impl<T: Transport> Attempts<'_, T> {
                 None => (Held::whole(Bytes::new(), None), true),
             },
         };
-        let mut answer = answer_of(&head, body.seen(), &self.prepared.rejected, self.host.wall());
-        answer.cut = cut;
-        if answer.status_url.as_deref().is_some_and(|url| same_origin(&self.prepared.uri, url).is_none()) {
-            answer.status_url = None;
-        }
-        let seen = Seen { outcome: Outcome::Answered(answer), reach };
-        (seen, Some(Ok(Response::from_parts(head, body))))
+        let (seen, answer) = judge_read(self.prepared, reach, self.host, head, body, cut);
+        (seen, Some(Ok(answer)))
     }
+}
+
+/// What an answer of which enough was read came to.
+fn judge_read<B>(
+    prepared: &Prepared,
+    reach: Reach,
+    host: &Host,
+    head: Parts,
+    body: Held<B>,
+    cut: bool,
+) -> Judged<B> {
+    let mut answer = answer_of(&head, body.seen(), &prepared.rejected, || host.wall());
+    answer.cut = cut;
+    if answer.status_url.as_deref().is_some_and(|url| same_origin(&prepared.uri, url).is_none()) {
+        answer.status_url = None;
+    }
+    let seen = Seen { outcome: Outcome::Answered(answer), reach };
+    (seen, Response::from_parts(head, body))
+}
+
+/// What an answer came to whose head is enough to judge it; anything else is given back.
+#[cfg(feature = "tower")]
+pub(crate) fn judged_at_once<B>(
+    prepared: &Prepared,
+    reach: Reach,
+    host: &Host,
+    sent: Option<Sent<B>>,
+) -> Result<Judged<B>, Option<Sent<B>>> {
+    let Some(Ok(response)) = sent else { return Err(sent) };
+    let (head, body) = response.into_parts();
+    if to_read(&head).is_some() {
+        return Err(Some(Ok(Response::from_parts(head, body))));
+    }
+    Ok(judge_read(prepared, reach, host, head, Held::rest(body), false))
 }
 
 /// The status URL, if it is one of the request's own origin: credentials go nowhere else.

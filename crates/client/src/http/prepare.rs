@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header};
 use retrysafe_core::{
     contract::{AnswerMatch, Carrier, Endpoint, KeyUse, Lookup},
     fingerprint::{BodyRules, Fingerprint, FingerprintInput},
@@ -14,6 +14,7 @@ use retrysafe_core::{
 
 use super::{
     api::{Api, Inner, Knowledge, Target},
+    kept::Kept,
     result::Refused,
 };
 use crate::{
@@ -26,8 +27,12 @@ pub(crate) struct Asked {
     pub(crate) method: Method,
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
+    pub(crate) version: Version,
+    pub(crate) extensions: Extensions,
     /// `None`: a stream, which is not looked at.
     pub(crate) body: Option<Bytes>,
+    /// A stream that can be made anew.
+    pub(crate) again: bool,
     pub(crate) key: Option<Key>,
 }
 
@@ -35,7 +40,11 @@ pub(crate) struct Asked {
 pub(crate) struct Prepared {
     pub(crate) method: Method,
     pub(crate) uri: Uri,
-    pub(crate) headers: HeaderMap,
+    headers: HeaderMap,
+    /// The headers, once the first attempt has taken the map itself.
+    kept: Option<Kept>,
+    version: Version,
+    extensions: Extensions,
     pub(crate) body: Option<Bytes>,
     pub(crate) key: Option<Key>,
     pub(crate) policy: RetryPolicy,
@@ -82,7 +91,7 @@ impl Prepared {
     pub(crate) fn new(api: &Api, asked: Asked) -> Result<Self, Refused> {
         let inner = api.inner();
         let known = known(inner, &asked.method, asked.uri.path());
-        let Asked { method, uri, mut headers, mut body, key } = asked;
+        let Asked { method, uri, mut headers, version, extensions, mut body, again, key } = asked;
         let mut key_header = None;
         // A key that somebody chose can meet another body; one that was just drawn cannot.
         let mut chosen = key.is_some();
@@ -128,7 +137,7 @@ impl Prepared {
         let prepared = Self {
             request: Request {
                 idempotence: known.idempotence,
-                body: if body.is_some() { Body::Replayable } else { Body::OneShot },
+                body: if body.is_some() || again { Body::Replayable } else { Body::OneShot },
             },
             policy: known.policy,
             replay,
@@ -143,6 +152,9 @@ impl Prepared {
             method,
             uri,
             headers,
+            kept: None,
+            version,
+            extensions,
             body,
             key,
         };
@@ -176,10 +188,27 @@ impl Prepared {
 
     /// The head of an attempt: the same for all of them but for its number and the time it has.
     pub(crate) fn head(&self, attempt: u32, timeout: Duration) -> http::request::Parts {
+        let headers = self.kept.as_ref().map_or_else(|| self.headers.clone(), Kept::headers);
+        self.with_headers(headers, attempt, timeout)
+    }
+
+    /// The head of the first attempt, which takes the headers as they are; for others they are kept.
+    #[cfg(feature = "tower")]
+    pub(crate) fn first_head(&mut self, timeout: Duration) -> http::request::Parts {
+        self.kept = Some(Kept::of(&self.headers));
+        let headers = std::mem::take(&mut self.headers);
+        self.with_headers(headers, 1, timeout)
+    }
+
+    fn with_headers(&self, headers: HeaderMap, attempt: u32, timeout: Duration) -> http::request::Parts {
         let (mut parts, ()) = http::Request::new(()).into_parts();
         parts.method = self.method.clone();
         parts.uri = self.uri.clone();
-        parts.headers = self.headers.clone();
+        parts.version = self.version;
+        parts.headers = headers;
+        if !self.extensions.is_empty() {
+            parts.extensions = self.extensions.clone();
+        }
         self.dress(&mut parts.headers, attempt, timeout);
         parts
     }
@@ -209,7 +238,10 @@ impl Prepared {
             headers.insert(name, value);
         }
         if self.attempt_header {
-            headers.insert(HeaderName::from_static(ATTEMPT_HEADER), HeaderValue::from(attempt));
+            let known = usize::try_from(attempt).ok().and_then(|attempt| NUMBERS.get(attempt));
+            let number =
+                known.map_or_else(|| HeaderValue::from(attempt), |text| HeaderValue::from_static(text));
+            headers.insert(HeaderName::from_static(ATTEMPT_HEADER), number);
         }
     }
 }
@@ -314,7 +346,7 @@ fn made(key: Option<Key>, method: &Method, uri: &Uri) -> Result<Key, Refused> {
 }
 
 fn within_length(key: &Key, rules: &KeyRules) -> Result<(), KeyRefused> {
-    if key.as_str().len() > rules.max_len {
+    if key.as_bytes().len() > rules.max_len {
         return Err(KeyRefused::TooLong { max: rules.max_len });
     }
     Ok(())
@@ -323,7 +355,7 @@ fn within_length(key: &Key, rules: &KeyRules) -> Result<(), KeyRefused> {
 fn spelled(key: &Key, rules: &KeyRules) -> Result<HeaderValue, Refused> {
     within_length(key, rules)?;
     let spelling = match rules.syntax {
-        KeySyntax::Lenient => HeaderValue::from_str(key.as_str()),
+        KeySyntax::Lenient => HeaderValue::from_bytes(key.as_bytes()),
         // Keys of ours hold neither quotes nor backslashes that an RFC 9651 String would have to escape, but one.
         KeySyntax::Strict => HeaderValue::try_from(format!("\"{}\"", key.as_str().replace('\\', "\\\\"))),
     };
@@ -331,6 +363,9 @@ fn spelled(key: &Key, rules: &KeyRules) -> Result<HeaderValue, Refused> {
     value.set_sensitive(true);
     Ok(value)
 }
+
+/// Numbers of attempts, as few calls have more.
+const NUMBERS: [&str; 6] = ["0", "1", "2", "3", "4", "5"];
 
 /// The name that most APIs have settled on, which then is not parsed for each call.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");

@@ -3,13 +3,16 @@
 use std::{fmt, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Version, header};
+use http_body::Body;
+use http_body_util::BodyExt;
 use serde::Serialize;
 
-use super::{Answer, Client, address};
+use super::{Answer, Client, address, wire::AnyBody};
 use crate::{
+    BoxError,
     http::{
-        Asked, Error, Prepared, Refused,
+        Asked, Bodies, BodyFactory, Error, Prepared, Refused,
         call::{Finished, Manner, call},
     },
     key::{Key, KeyRefused},
@@ -24,6 +27,7 @@ pub struct RequestBuilder<'c> {
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
+    again: Option<BodyFactory<AnyBody>>,
     pub(crate) key: Option<Key>,
     pub(crate) durable: bool,
     pub(crate) within: Option<Duration>,
@@ -39,6 +43,7 @@ impl<'c> RequestBuilder<'c> {
             path: path.to_owned(),
             headers: HeaderMap::new(),
             body: Bytes::new(),
+            again: None,
             key: None,
             durable: false,
             within: None,
@@ -60,7 +65,32 @@ impl<'c> RequestBuilder<'c> {
 
     /// A body as it is.
     pub fn body(self, body: impl Into<Bytes>) -> Self {
-        Self { body: body.into(), ..self }
+        Self { body: body.into(), again: None, ..self }
+    }
+
+    /// A body that is a stream, made anew for each attempt. Each time it has to be the same content: it travels under one key.
+    ///
+    /// ```no_run
+    /// # async fn run(client: retrysafe_client::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use bytes::Bytes;
+    /// use http_body::Frame;
+    /// use http_body_util::StreamBody;
+    ///
+    /// let lines = || {
+    ///     let lines = ["one\n", "two\n"].map(|line| Ok::<_, std::io::Error>(Frame::data(Bytes::from(line))));
+    ///     StreamBody::new(futures_util::stream::iter(lines))
+    /// };
+    /// let answer = client.post("/lines").event("import", 17)?.body_with(lines).send().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn body_with<B>(self, make: impl Fn() -> B + Send + Sync + 'static) -> Self
+    where
+        B: Body<Data = Bytes> + Send + Sync + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let again = BodyFactory::new(move || AnyBody::new(make().map_err(Into::into)));
+        Self { body: Bytes::new(), again: Some(again), ..self }
     }
 
     /// A JSON body.
@@ -70,7 +100,7 @@ impl<'c> RequestBuilder<'c> {
     pub fn json(mut self, value: &impl Serialize) -> Result<Self, Refused> {
         let body = serde_json::to_vec(value).map_err(|error| Refused::Request(error.to_string()))?;
         self.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        Ok(Self { body: body.into(), ..self })
+        Ok(Self { body: body.into(), again: None, ..self })
     }
 
     /// The key.
@@ -109,13 +139,13 @@ impl<'c> RequestBuilder<'c> {
     pub async fn send(self) -> Result<Answer, Error<Bytes>> {
         let client = self.client;
         if !self.durable {
-            let manner = self.manner();
+            let (manner, bodies) = (self.manner(), self.bodies());
             let prepared = Prepared::new(client.api(), self.asked()?)?;
-            return send(client, prepared, manner).await;
+            return send(client, prepared, bodies, manner).await;
         }
         let manner = self.manner();
         let (intent, prepared) = self.begin().await?;
-        client.settled(&intent, send(client, prepared, manner).await).await
+        client.settled(&intent, send(client, prepared, Bodies::none(), manner).await).await
     }
 
     /// Sends it as (another) try of an operation, whose key it keeps and turns as the outcome demands.
@@ -123,13 +153,13 @@ impl<'c> RequestBuilder<'c> {
     /// # Errors
     /// [`Error`].
     pub async fn send_as(self, operation: &mut Operation) -> Result<Answer, Error<Bytes>> {
-        let (client, manner) = (self.client, self.manner());
+        let (client, manner, bodies) = (self.client, self.manner(), self.bodies());
         let mut asked = self.asked()?;
         asked.key = Some(operation.key_for(Prepared::digest(client.api(), &asked))?);
         let prepared = Prepared::new(client.api(), asked)?;
         // From here on it may be dropped, and must not forget.
         operation.begins();
-        let sent = send(client, prepared, manner).await;
+        let sent = send(client, prepared, bodies, manner).await;
         operation.ended(&sent);
         sent
     }
@@ -139,7 +169,26 @@ impl<'c> RequestBuilder<'c> {
             return Err(fault);
         }
         let uri = address(&self.client.inner().base, &self.path)?;
-        Ok(Asked { method: self.method, uri, headers: self.headers, body: Some(self.body), key: self.key })
+        let again = self.again.is_some();
+        Ok(Asked {
+            method: self.method,
+            uri,
+            headers: self.headers,
+            version: Version::default(),
+            extensions: Extensions::default(),
+            body: (!again).then_some(self.body),
+            again,
+            key: self.key,
+        })
+    }
+
+    /// Whether the body is bytes, which can be written down and compared.
+    pub(crate) fn is_bytes(&self) -> bool {
+        self.again.is_none()
+    }
+
+    fn bodies(&self) -> Bodies<AnyBody> {
+        Bodies { once: None, again: self.again.clone() }
     }
 
     pub(crate) fn manner(&self) -> Manner {
@@ -157,10 +206,11 @@ impl fmt::Debug for RequestBuilder<'_> {
 pub(crate) async fn send(
     client: &Client,
     prepared: Prepared,
+    bodies: Bodies<AnyBody>,
     manner: Manner,
 ) -> Result<Answer, Error<Bytes>> {
     let inner = client.inner();
-    match call(&inner.wire, &inner.api, &prepared, None, manner).await {
+    match call(&inner.wire, &inner.api, &prepared, bodies, manner).await {
         Ok(Finished { answer, attempts, history }) => {
             let response = answer.map(|body| body.into_whole().unwrap_or_default());
             Ok(Answer { response, attempts, history })

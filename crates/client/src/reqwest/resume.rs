@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::{Extensions, Version};
 use retrysafe_core::retry::Stop;
 
 use super::{Answer, Client, RequestBuilder, address, request::send};
 use crate::{
-    http::{Asked, Error, OutcomeUnknown, Prepared, Refused, call::Manner},
+    http::{Asked, Bodies, Error, OutcomeUnknown, Prepared, Refused, call::Manner},
     intents::{Intent, IntentFault, Intents, OPEN_MAX, Reconciled, Undecided},
     key::Key,
 };
@@ -41,11 +42,19 @@ impl RequestBuilder<'_> {
     /// # Errors
     /// [`Refused`]: there is no such call, or it carries no key.
     pub fn intent(self) -> Result<Intent, Refused> {
+        self.written_down()?;
         let host = &self.client.api().inner().host;
         let (within, headers, path) = (self.within, self.headers.clone(), self.path.clone());
         let client = self.client;
         let prepared = Prepared::new(client.api(), self.asked()?)?;
         intent_of(client, &prepared, headers, path, within, host.wall())
+    }
+
+    fn written_down(&self) -> Result<(), Refused> {
+        if self.is_bytes() {
+            return Ok(());
+        }
+        Err(Refused::Intent("its body is a stream, which is not written down; send it as bytes".into()))
     }
 
     /// Writes the call down.
@@ -55,6 +64,7 @@ impl RequestBuilder<'_> {
         let Some(intents) = client.inner().intents.clone() else {
             return Err(Refused::Intent("the client has no place for intents".into()).into());
         };
+        self.written_down()?;
         let prepared = Prepared::new(client.api(), self.asked()?)?;
         let now = client.api().inner().host.wall();
         let intent = intent_of(client, &prepared, headers, path, within, now)?;
@@ -134,13 +144,16 @@ impl Client {
             method: intent.method.clone(),
             uri,
             headers: intent.headers.clone(),
+            version: Version::default(),
+            extensions: Extensions::default(),
             body: Some(intent.body.clone()),
+            again: false,
             key: Some(intent.key.clone()),
         };
         let prepared = Prepared::new(self.api(), asked)?;
         let left = intent.wanted_until.since(self.api().inner().host.wall());
         let manner = Manner { whole: Some(self.inner().answer_max), within: Some(left), hedge: None };
-        send(self, prepared, manner).await
+        send(self, prepared, Bodies::none(), manner).await
     }
 
     /// Takes the intent away where the call has come to an end of its own.

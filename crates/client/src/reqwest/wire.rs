@@ -4,7 +4,7 @@ use std::{error::Error, net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::Empty;
+use http_body_util::combinators::BoxBody;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use retrysafe_core::retry::Failure;
 
@@ -12,6 +12,9 @@ use crate::{
     BoxError,
     http::{NoSuchName, Outgoing, Transport, failure_of},
 };
+
+/// A body that is no bytes.
+pub(super) type AnyBody = BoxBody<Bytes, BoxError>;
 
 /// A client of reqwest that sends each request once.
 #[derive(Clone, Debug)]
@@ -31,11 +34,11 @@ impl Wire {
 
 impl Transport for Wire {
     type Body = reqwest::Body;
-    type Stream = Empty<Bytes>;
+    type Stream = AnyBody;
 
     async fn send(
         &self,
-        request: Request<Outgoing<Empty<Bytes>>>,
+        request: Request<Outgoing<AnyBody>>,
     ) -> Result<Response<reqwest::Body>, (Failure, BoxError)> {
         let request = request.map(reqwest::Body::wrap);
         let made = reqwest::Request::try_from(request);

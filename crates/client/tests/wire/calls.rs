@@ -1,9 +1,19 @@
 //! One logical call: its key, its deadline, its budget, its limiters.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
+use bytes::Bytes;
+use http_body::Frame;
+use http_body_util::{Full, StreamBody};
 use retrysafe_client::{
-    Api, Breaker, Bulkhead, Client, Error, Key, Limits, Operation, Profile, Refused, within,
+    Api, Breaker, Bulkhead, Client, Error, Key, Limits, Operation, Profile, Refused, intents::FileIntents,
+    within,
 };
 use retrysafe_core::retry::{
     Rule, Stop,
@@ -248,4 +258,42 @@ async fn a_contract_and_an_address_make_a_client() {
     assert_eq!(post(&client).await.unwrap().status().as_u16(), 201);
     assert!(Client::from_contract("missing.toml", &server.url()).is_err());
     assert!(Client::from_contract(contract, "/orders").is_err());
+}
+
+/// I-59: a stream that can be made anew is a body like another: the same bytes under the same key.
+#[tokio::test]
+async fn i59_a_body_that_is_made_anew_is_sent_with_every_attempt() {
+    let server = Server::play([Act::Close]).await;
+    let client = keyed(&server.url()).build().unwrap();
+    let made = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&made);
+    let lines = move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        let frames = ["one\n", "two\n"].map(|line| Ok::<_, std::io::Error>(Frame::data(Bytes::from(line))));
+        StreamBody::new(futures_util::stream::iter(frames))
+    };
+    let request = client.post("/lines").header("content-length", "8").body_with(lines);
+    assert_eq!(request.send().await.unwrap().status().as_u16(), 201);
+    assert_eq!(made.load(Ordering::Relaxed), 2);
+    let seen = server.requests();
+    let bodies: Vec<&[u8]> = seen.iter().map(|request| &request.body[..]).collect();
+    assert_eq!(bodies, [b"one\ntwo\n", b"one\ntwo\n"]);
+    assert_eq!(seen[0].header("idempotency-key"), seen[1].header("idempotency-key"));
+}
+
+/// What is written down is bytes: a stream would come back empty after a crash.
+#[tokio::test]
+async fn a_stream_is_not_written_down_as_an_intent() {
+    let server = Server::play([]).await;
+    let folder = tempfile::tempdir().unwrap();
+    let intents = FileIntents::in_folder(folder.path()).unwrap();
+    let client = keyed(&server.url()).intents(intents).build().unwrap();
+    let stream = || Full::new(Bytes::from("{}"));
+    let refused = client.post("/orders").body_with(stream).durable().send().await.unwrap_err();
+    assert!(
+        matches!(&refused, Error::Refused(Refused::Intent(text)) if text.contains("stream")),
+        "{refused}"
+    );
+    assert!(client.post("/orders").body_with(stream).intent().is_err());
+    assert!(server.requests().is_empty());
 }

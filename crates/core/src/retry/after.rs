@@ -14,7 +14,7 @@
 //!
 //! let now = Wall::from_unix_ms(784_111_777_000); // Sun, 06 Nov 1994 08:49:37 GMT
 //! let fields = [("retry-after", &b"Sun, 06 Nov 1994 08:50:07 GMT"[..])];
-//! assert_eq!(after::read(503, fields, now), Hint::Wait(Duration::from_secs(30)));
+//! assert_eq!(after::read(503, fields, || now), Hint::Wait(Duration::from_secs(30)));
 //! ```
 //!
 //! Limits: a date has whole seconds and is compared with the answer's own `Date`. Where a cache kept the answer (`Age`),
@@ -67,17 +67,21 @@ impl Hint {
     }
 }
 
-/// Reads the hint out of an answer's header fields (names in lower case, lines in any order), received at `now` by the
-/// caller's wall clock. Rate-limit fields count on a 429 only: on other answers they tell how much quota is left.
-pub fn read<'a>(status: u16, fields: impl IntoIterator<Item = (&'a str, &'a [u8])>, now: Wall) -> Hint {
+/// Reads the hint out of an answer's header fields (names in lower case, lines in any order), received at `now()` by the
+/// caller's wall clock, which is asked only where a hint is a date. Rate-limit fields count on a 429 only: on other answers they tell how much quota is left.
+pub fn read<'a>(
+    status: u16,
+    fields: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+    now: impl Fn() -> Wall,
+) -> Hint {
     let mut hint = Hint::None;
     let mut reset = Hint::None;
-    let (mut retry_at, mut sent_at, mut cached) = (None::<Wall>, None::<Wall>, false);
+    let (mut retry_at, mut sent_at, mut cached) = (None::<Wall>, None::<&str>, false);
     for (name, value) in fields {
         let Ok(value) = std::str::from_utf8(value) else { continue };
         let value = value.trim_matches([' ', '\t']);
         let seen = match name {
-            "retry-after" => match date::parse(value, now) {
+            "retry-after" => match date::parse(value, now()) {
                 Some(date) => {
                     retry_at = retry_at.max(Some(date));
                     Hint::None
@@ -89,7 +93,7 @@ pub fn read<'a>(status: u16, fields: impl IntoIterator<Item = (&'a str, &'a [u8]
             }
             "grpc-retry-pushback-ms" => pushback(value),
             "date" => {
-                sent_at = date::parse(value, now);
+                sent_at = Some(value);
                 Hint::None
             }
             "age" => {
@@ -101,7 +105,7 @@ pub fn read<'a>(status: u16, fields: impl IntoIterator<Item = (&'a str, &'a [u8]
                 Hint::None
             }
             "x-ratelimit-reset" => {
-                reset = reset.stricter(rate_limit_reset(value, now));
+                reset = reset.stricter(rate_limit_reset(value, now()));
                 Hint::None
             }
             _ => Hint::None,
@@ -109,7 +113,9 @@ pub fn read<'a>(status: u16, fields: impl IntoIterator<Item = (&'a str, &'a [u8]
         hint = hint.stricter(seen);
     }
     if let Some(retry_at) = retry_at {
-        let reference = sent_at.filter(|_| !cached).unwrap_or(now);
+        let now = now();
+        let reference = sent_at.filter(|_| !cached).and_then(|sent_at| date::parse(sent_at, now));
+        let reference = reference.unwrap_or(now);
         hint = hint.stricter(Hint::Wait(retry_at.since(reference)));
     }
     if hint == Hint::None && status == 429 { reset } else { hint }

@@ -262,7 +262,7 @@ proptest! {
     #[test]
     fn i46_no_header_makes_the_reader_fail(lines in prop::collection::vec(line(), 0..5), now in any::<i64>(), status in any::<u16>()) {
         let fields = lines.iter().map(|(name, value)| (*name, value.as_slice()));
-        let _ = after::read(status, fields, retrysafe_core::time::Wall::from_unix_ms(now));
+        let _ = after::read(status, fields, || retrysafe_core::time::Wall::from_unix_ms(now));
     }
 
     #[test]

@@ -54,7 +54,7 @@ fn seen(response: &Value) -> Seen {
     if let Some(headers) = response["headers"].as_object() {
         let fields = headers.iter().map(|(name, value)| (name.as_str(), value.as_str().unwrap().as_bytes()));
         let now = retrysafe_core::time::Wall::from_unix_ms(0);
-        answer.hint = after::read(answer.status, fields, now);
+        answer.hint = after::read(answer.status, fields, || now);
     }
     Seen::answered(answer)
 }
