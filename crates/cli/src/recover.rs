@@ -50,6 +50,10 @@ pub(crate) struct RecoverArgs {
     /// The file with the secret of that door
     #[arg(long, env = "RETRYSAFE_SECRET_FILE", value_name = "FILE", requires = "service")]
     secret_file: Option<PathBuf>,
+    /// The authorities, in PEM, that may have signed the certificate of an https door: these and no others. None: those that
+    /// browsers trust
+    #[arg(long, env = "RETRYSAFE_SERVICE_CA", value_name = "FILE", requires = "service")]
+    ca: Option<PathBuf>,
     /// End when nothing moves any more, and print what was done
     #[arg(long)]
     once: bool,
@@ -104,7 +108,7 @@ fn service(args: &RecoverArgs) -> Result<Option<Service>, Failure> {
     let (Some(url), Some(file)) = (&args.service, &args.secret_file) else { return Ok(None) };
     let secret = std::fs::read_to_string(file)
         .map_err(|error| Failure::usage(format!("the secret {} cannot be read: {error}", file.display())))?;
-    Service::new(url.clone(), secret.trim()).map(Some)
+    Service::new(url.clone(), secret.trim(), args.ca.as_deref()).map(Some)
 }
 
 async fn rounds(

@@ -4,8 +4,9 @@
 
 mod support;
 
+use std::io::{Read as _, Write as _};
 use std::path::Path;
-use std::process::Output;
+use std::process::{ExitStatus, Output};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,17 +21,21 @@ use retrysafe_core::{
 };
 use retrysafe_store::{
     Store, Written,
-    journal::Notes,
+    journal::{NewEffect, Notes, Replays, Sent},
     mariadb::{MariaOptions, MariaStore},
     postgres::{PostgresOptions, PostgresStore, StoreAddress},
     sqlite::{SqliteOptions, SqliteStore},
 };
 use retrysafe_testbed::{mariadb, postgres};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
 use support::{retrysafe, text};
 
 /// What no output may show unless it was asked for: keys, accounts, bodies, the keys of calls.
 const SECRETS: [&str; 4] = ["secret-key", "alice", "4242", "call-key-7"];
+
+/// What a terminal makes of ^D at the beginning of a line.
+const END_OF_INPUT: &str = "\u{4}";
 
 fn address(key: &str) -> Address {
     let (account, key) = (Account::new(&["alice"]).unwrap(), Key::trusted(key).unwrap());
@@ -61,6 +66,35 @@ impl Desk {
         let output = self.keys(args);
         assert_eq!(output.status.code(), Some(code), "{args:?}: {}", text(&output.stdout));
         text(&output.stderr)
+    }
+
+    /// The command as somebody at a terminal runs it, who types `said` once asked. Everything that the terminal showed.
+    fn at_terminal(&self, args: &[&str], said: &str) -> (ExitStatus, String) {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
+        let slave = || std::fs::File::options().read(true).write(true).open(&name).unwrap();
+        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_retrysafe"))
+            .current_dir(self.folder.path())
+            .args([&["keys"], args, &["--store", &self.url]].concat())
+            .stdin(slave())
+            .stdout(slave())
+            .stderr(slave())
+            .spawn()
+            .unwrap();
+        let mut master = std::fs::File::from(master);
+        let (mut shown, mut typed, mut chunk) = (Vec::new(), false, [0; 4096]);
+        // The terminal ends with an error when the last one has left it.
+        while let Ok(read @ 1..) = master.read(&mut chunk) {
+            shown.extend_from_slice(&chunk[..read]);
+            if !typed && text(&shown).contains("to do it: ") {
+                master.write_all(said.as_bytes()).unwrap();
+                typed = true;
+            }
+        }
+        assert!(typed, "nobody was asked: {}", text(&shown));
+        (child.wait().unwrap(), text(&shown))
     }
 
     async fn put(&self, key: &str, number: u128, recovery: RecoveryClass, state: State) -> Record {
@@ -103,7 +137,15 @@ impl Desk {
             Event::Stopped(Stopped::Unresolved { step: charge }),
         ];
         let entry = |(seq, event)| Entry { seq, attempt: held.attempt, at: now, event };
-        let notes = Notes::entries(held.status_id, (0..).zip(events).map(entry).collect());
+        let mut notes = Notes::entries(held.status_id, (0..).zip(events).map(entry).collect());
+        let effect = |name: &str, due| NewEffect {
+            name: name.into(),
+            key: DownstreamKey::from_stored("call-key-7"),
+            payload: Bytes::from_static(b"4242"),
+            at: now,
+            due,
+        };
+        notes.staged = vec![effect("mail", now), effect("event", now.plus(Duration::from_secs(3600)))];
         let state = State::Uncertain { since: now, why: Uncertainty::Stopped };
         let stopped = Record { state, ..held };
         let write = Write { expect: Expect::Attempt(stopped.attempt), next: stopped.clone() };
@@ -133,17 +175,67 @@ async fn a_person_decides(desk: &Desk) {
     let lost = desk.put("secret-key-2", 2, RecoveryClass::Outside, lost).await;
     let stopped = desk.put_stopped("secret-key-3", 3).await;
 
+    replays_and_effects_are_shown(desk, &stopped).await;
     found_and_told(desk, [&live, &lost, &stopped]);
     nothing_is_done_lightly(desk, [&live, &lost]).await;
     resolved(desk, &lost).await;
     resumed_and_released(desk, &stopped).await;
     a_call_that_was_made_is_resolved(desk).await;
+    a_person_at_a_terminal_is_asked(desk).await;
 
     let log = desk.told(&["log"]);
     let acts: Vec<_> = log["acts"].as_array().unwrap().iter().map(|line| &line["act"]).collect();
-    assert_eq!(acts, ["resolve", "resume", "release", "resolve"]);
+    assert_eq!(acts, ["resolve", "resume", "release", "resolve", "release"]);
     assert_eq!(log["acts"][0]["evidence"], "receipt 7");
     assert_eq!(desk.load("secret-key-1").await, Some(live));
+}
+
+/// What is written down beside the journal: how often the answer was replayed, and what became of staged effects.
+async fn replays_and_effects_are_shown(desk: &Desk, stopped: &Record) {
+    let (journals, now) = (desk.store.journals().unwrap(), desk.store.now().unwrap());
+    let show = || desk.told(&["show", &handle(stopped)]);
+    let before = show();
+    assert!(before.get("replays").is_none(), "{before}");
+    assert_eq!(before["effects"][1]["state"], "waiting", "{before}");
+
+    let later = now.plus(Duration::from_secs(9));
+    let replays = Replays { operation: stopped.status_id, times: 3, first: now, last: later };
+    journals.add_replays(&[replays]).await.unwrap();
+    let taken = journals.take_staged(now, Duration::from_secs(60), 9).await.unwrap();
+    let [mail] = taken.as_slice() else { panic!("{taken:?}") };
+    assert!(journals.end_staged(mail, &Sent::Never("no such rider".into()), later).await.unwrap());
+
+    let after = show();
+    assert_eq!(after["replays"]["at_least"], 3, "{after}");
+    assert_ne!(after["replays"]["first"], after["replays"]["last"], "{after}");
+    let line = after["timeline"].as_array().unwrap().last().unwrap();
+    assert_eq!(
+        (&line["event"], &line["at"]),
+        (&Value::from("replayed"), &after["replays"]["last"]),
+        "{after}"
+    );
+    let effects = after["effects"].as_array().unwrap();
+    let [event, mail] = effects.as_slice() else { panic!("{after}") };
+    assert_eq!(
+        (&event["name"], &event["state"], &event["attempts"]),
+        (&"event".into(), &"waiting".into(), &0.into())
+    );
+    assert_eq!((&event["ended"], event["due"].is_string()), (&Value::Null, true));
+    assert_eq!(
+        (&mail["name"], &mail["state"], &mail["attempts"]),
+        (&"mail".into(), &"given_up".into(), &1.into())
+    );
+    assert_eq!((&mail["ended"], &mail["failure"]), (&after["replays"]["last"], &"no such rider".into()));
+    assert_eq!((&mail["staged"], &mail["due"]), (&after["timeline"][1]["at"], &Value::Null));
+    let page = desk.keys(&["show", &handle(stopped)]);
+    let told = text(&page.stdout);
+    assert!(told.contains("replayed at least 3 times since "), "{told}");
+    assert!(
+        told.contains("effect mail: given up ") && told.contains("1 attempt; the last time: no such rider"),
+        "{told}"
+    );
+    assert!(told.contains("effect event: waiting, due ") && told.contains("; 0 attempts\n"), "{told}");
+    shows_no_secret(&page.stdout);
 }
 
 fn found_and_told(desk: &Desk, [live, lost, stopped]: [&Record; 3]) {
@@ -263,6 +355,31 @@ async fn resumed_and_released(desk: &Desk, stopped: &Record) {
         assert_eq!(events.iter().filter(|one| ***one == event).count(), 1, "{event}: {gone}");
     }
     assert!(gone.to_string().contains("their log"), "with its evidence: {gone}");
+}
+
+/// What somebody at a terminal sees and types.
+async fn a_person_at_a_terminal_is_asked(desk: &Desk) {
+    let stopped = desk.put_stopped("secret-key-6", 6).await;
+    let key = handle(&stopped);
+    let acts = || desk.told(&["log"])["acts"].as_array().unwrap().len();
+    let before = acts();
+    for said in ["no\n", "yes\n", "release it\n", "\n", END_OF_INPUT] {
+        let (status, shown) = desk.at_terminal(&["release", &key, "--why", "their log"], said);
+        assert_eq!(status.code(), Some(1), "{said:?}: {shown}");
+        assert!(shown.contains("nothing was done"), "{said:?}: {shown}");
+        // What releasing it means, and what is known of its calls, before it is asked.
+        let question = shown.find("Type `release` to do it").unwrap();
+        for fact in
+            ["POST /rides, received", "the call of step charge may have been made", "it is done twice"]
+        {
+            assert!(shown.find(fact).is_some_and(|at| at < question), "{fact:?}: {shown}");
+        }
+        shows_no_secret(shown.as_bytes());
+    }
+    assert_eq!((desk.load("secret-key-6").await, acts()), (Some(stopped), before), "nothing was done");
+    let (status, shown) = desk.at_terminal(&["release", &key, "--why", "their log"], "release\n");
+    assert!(status.success() && shown.contains("its key is free"), "{shown}");
+    assert_eq!((desk.load("secret-key-6").await, acts()), (None, before + 1));
 }
 
 /// The provider shows the call: its result is written down as its holder would have done it.

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::{Json, Router, extract::Path, http::HeaderMap, routing::post};
+use hyper::server::conn::http1;
+use hyper_util::{rt::TokioIo, service::TowerToHyperService};
 use retrysafe_core::{
     address::{Account, Address, Key, Namespace},
     claim::Times,
@@ -24,7 +26,8 @@ use retrysafe_store::{
     postgres::{PostgresOptions, PostgresStore, StoreAddress},
     sqlite::{SqliteOptions, SqliteStore},
 };
-use retrysafe_testbed::{mariadb, postgres};
+use retrysafe_testbed::{Certificates, mariadb, postgres};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use serde_json::{Value, json};
 use support::{retrysafe, text};
 
@@ -138,8 +141,8 @@ async fn t4_the_reaper_on_mariadb() {
     the_reaper_takes_what_is_past_its_threshold_and_nothing_else(Arc::new(store), &url, folder.path()).await;
 }
 
-/// A door that writes down who knocked, and for what.
-async fn door(asked: Arc<Mutex<Vec<String>>>) -> String {
+/// What is behind a door that writes down who knocked, and for what.
+fn rooms(asked: Arc<Mutex<Vec<String>>>) -> Router {
     let knock = move |Path(what): Path<String>, headers: HeaderMap| {
         let asked = Arc::clone(&asked);
         async move {
@@ -151,10 +154,35 @@ async fn door(asked: Arc<Mutex<Vec<String>>>) -> String {
             }
         }
     };
+    Router::new().nest("/door", Router::new().route("/{what}", post(knock)))
+}
+
+async fn door(asked: Arc<Mutex<Vec<String>>>) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/door", listener.local_addr().unwrap());
-    let router = Router::new().nest("/door", Router::new().route("/{what}", post(knock)));
-    tokio::spawn(async move { axum::serve(listener, router).await });
+    tokio::spawn(async move { axum::serve(listener, rooms(asked)).await });
+    url
+}
+
+/// The same behind TLS, for `localhost`.
+async fn encrypted_door(asked: Arc<Mutex<Vec<String>>>, certificates: &Certificates) -> String {
+    let key = PrivateKeyDer::from_pem_file(certificates.key()).unwrap();
+    let chain = vec![CertificateDer::from_pem_file(certificates.server()).unwrap()];
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://localhost:{}/door", listener.local_addr().unwrap().port());
+    let router = rooms(asked);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let Ok(stream) = acceptor.accept(stream).await else { continue };
+            let service = TowerToHyperService::new(router.clone());
+            let serving = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+            tokio::spawn(async move { serving.await.ok() });
+        }
+    });
     url
 }
 
@@ -187,4 +215,41 @@ async fn the_service_is_asked_about_what_is_abandoned_and_about_nothing_else() {
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
     assert!(said.contains("could not be asked") && !said.contains(SECRET), "{said}");
+}
+
+/// A service of one's own seldom has a certificate that browsers would trust.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_door_behind_tls_is_asked_where_its_authority_is_named() {
+    let (certificates, stranger) = (Certificates::make(), Certificates::make());
+    let folder = tempfile::tempdir().unwrap();
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let url = encrypted_door(Arc::clone(&asked), &certificates).await;
+    drop(SqliteStore::open(SqliteOptions::new(folder.path().join("keys.db"))).unwrap());
+    std::fs::write(folder.path().join("secret"), SECRET).unwrap();
+    std::fs::write(folder.path().join("none.pem"), "nothing\n").unwrap();
+    let run = |service: &str, ca: Option<&str>| {
+        let ca = ca.map_or(Vec::new(), |file| vec!["--ca", file]);
+        let args =
+            ["recover", "--store", "keys.db", "--once", "--service", service, "--secret-file", "secret"];
+        tokio::task::block_in_place(|| retrysafe(folder.path(), &[&args[..], &ca].concat()))
+    };
+    let authority = |of: &Certificates| of.authority().display().to_string();
+    for ca in [None, Some(authority(&stranger))] {
+        let output = run(&url, ca.as_deref());
+        assert_eq!(output.status.code(), Some(1), "{ca:?}: {}", text(&output.stdout));
+        assert!(text(&output.stderr).contains("could not be asked"), "{}", text(&output.stderr));
+    }
+    assert_eq!(*asked.lock().unwrap(), Vec::<String>::new(), "and was told no secret");
+    let output = run(&url, Some(&authority(&certificates)));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(*asked.lock().unwrap(), ["effects true"]);
+    for (service, ca, said) in [
+        (&*url, "none.pem", "none.pem cannot be used: it holds no certificate"),
+        (&url, "nowhere.pem", "nowhere.pem cannot be used"),
+        ("http://localhost:1/door", &authority(&certificates), "--ca is about https"),
+    ] {
+        let output = run(service, Some(ca));
+        assert_eq!(output.status.code(), Some(2), "{ca}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(said), "{}", text(&output.stderr));
+    }
 }

@@ -70,7 +70,7 @@ pub use retrysafe_store::sql;
 pub use retrysafe_store::sqlite::{SqliteConnection, SqliteOptions, SqliteStore, SqliteTx};
 pub use retrysafe_store::{
     Due, Filter, Store, StoreError,
-    journal::Journal,
+    journal::{EffectState, Journal},
     memory::MemoryStore,
     transactional::{OpenTransaction, Transactional},
 };

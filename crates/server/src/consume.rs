@@ -64,8 +64,11 @@ const ROUNDS_MAX: u32 = 16;
 /// The most bytes of an event id, and of a result.
 const ID_MAX: usize = 255;
 const RESULT_MAX: usize = 1 << 20;
-/// A claim lives in its transaction, so this lease is never looked at; a record has to name one.
+/// How long a claim of an event in steps is kept without a renewal, where nothing else is said. One in a transaction lives with
+/// that, so its lease is never looked at; a record has to name one.
 const LEASE: Duration = Duration::from_secs(30);
+/// The shortest lease: it is renewed three times in its length, and a store may take a while.
+const LEASE_MIN: Duration = Duration::from_secs(1);
 /// How long a kept result stands beyond its window, for people.
 const REAP: Duration = Duration::from_secs(72 * 3600);
 const POLICY: InFlight = InFlight { answer: InFlightAnswer::Refuse, retry_after: Duration::from_secs(1) };
@@ -78,6 +81,7 @@ pub struct Terms {
     name: Arc<str>,
     window: Duration,
     reap: Duration,
+    lease: Duration,
 }
 
 impl Terms {
@@ -87,7 +91,22 @@ impl Terms {
     /// [`BadEvent`]: the name is not 1 to 64 of `a-z 0-9 - _ .`.
     pub fn new(name: &str, window: Duration) -> Result<Self, BadEvent> {
         let namespace = Namespace::new(name).map_err(|fault| BadEvent(fault.to_string()))?;
-        Ok(Self { namespace, name: name.into(), window, reap: REAP.max(window) })
+        Ok(Self { namespace, name: name.into(), window, reap: REAP.max(window), lease: LEASE })
+    }
+
+    /// Events in [steps](Consumer::steps) are kept for `lease` without a renewal: so long nobody goes on with what a lost process
+    /// held. Default: 30 s. Events in one transaction need none.
+    ///
+    /// # Errors
+    /// [`BadEvent`]: it is below a second, in which it could not be renewed in time.
+    pub fn lease(mut self, lease: Duration) -> Result<Self, BadEvent> {
+        if lease < LEASE_MIN {
+            return Err(BadEvent(format!(
+                "a lease of {lease:?} cannot be renewed in time; give it {LEASE_MIN:?} or more"
+            )));
+        }
+        self.lease = lease;
+        Ok(self)
     }
 
     fn times(&self) -> Times {
@@ -200,6 +219,18 @@ impl<D: Store> Consumer<D> {
         &self.database
     }
 
+    pub(crate) fn namespace(&self) -> &Namespace {
+        &self.terms.namespace
+    }
+
+    pub(crate) fn window(&self) -> Duration {
+        self.terms.window
+    }
+
+    pub(crate) fn keys(&self) -> &FingerprintKeys {
+        &self.keys
+    }
+
     /// Deletes up to `limit` results whose time is over; returns how many. Where a layer runs
     /// [`upkeep`](crate::Retrysafe::upkeep) on the same store, that does it.
     ///
@@ -254,7 +285,7 @@ impl<D: Store> Consumer<D> {
             endpoint: &self.terms.name,
             contract_version: 1,
             recovery,
-            lease: LEASE,
+            lease: self.terms.lease,
             in_flight: &POLICY,
         };
         let told = match decide(seen, &asked, &rules, fresh()?, self.database.now()?) {

@@ -31,7 +31,11 @@ use retrysafe_store::{
 };
 use tokio::{sync::Semaphore, time::Instant};
 
-use crate::{meters::Meters, waiters::Waiters};
+use crate::{
+    meters::Meters,
+    replays::{self, ReplayTally},
+    waiters::Waiters,
+};
 
 pub(crate) use arbiter::{Arbiter, Claimed, Held, InStore, Told, Tried};
 pub(crate) use fresh::{fresh, with_fresh};
@@ -61,6 +65,7 @@ pub(crate) struct Engine {
     pub(crate) contract: Arc<Contract>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) meters: Meters,
+    pub(crate) replays: ReplayTally,
     pub(crate) waiters: Arc<Waiters>,
     permits: Arc<Semaphore>,
 }
@@ -80,7 +85,8 @@ impl Engine {
     pub(crate) fn new(contract: Arc<Contract>, store: Arc<dyn Store>) -> Self {
         Self {
             permits: Arc::new(Semaphore::new(contract.concurrent_max)),
-            meters: Meters::new(),
+            meters: Meters::new(contract.endpoints.iter().map(|endpoint| &*endpoint.name)),
+            replays: ReplayTally::default(),
             waiters: Arc::default(),
             contract,
             store,
@@ -129,7 +135,7 @@ impl Engine {
                     let woken = waiting.as_ref().map(|waiting| Box::pin(waiting.woken()));
                     match arbiter.attempt(address, &write).await? {
                         Tried::Won(won) => {
-                            self.meters.claimed(seen.as_ref());
+                            self.meters.claimed(&write.next.endpoint, seen.as_ref());
                             return Ok(Claimed::Won(Box::new(Held { won, permit })));
                         }
                         Tried::Seen(present) => seen = present,
@@ -165,7 +171,8 @@ impl Engine {
                 }
                 Decision::Replay(outcome) => {
                     self.meters.replaying(seen.as_ref(), now);
-                    return told(Told::Replay(outcome));
+                    let journal = seen.as_ref().and_then(replays::journal_of);
+                    return told(Told::Replay { outcome, journal });
                 }
                 Decision::Refuse(refusal) => return told(Told::Refuse(refusal)),
                 Decision::Uncertain(record) => return told(Told::Uncertain(record)),
@@ -181,7 +188,7 @@ impl Engine {
     async fn mark_uncertain(&self, address: &Address, write: Write) -> Result<Option<Record>, StoreError> {
         Ok(match self.offer(address, &write, CLAIM_OFFERS_MAX).await? {
             Written::Yes(fence) => {
-                self.meters.marked_uncertain();
+                self.meters.marked_uncertain(&write.next.endpoint);
                 Some(Record { fence, ..write.next })
             }
             Written::No(present) => present,
@@ -281,7 +288,7 @@ impl Engine {
         let mut passed = Passed::default();
         let ended = upkeep::pass(&*self.store, batch, &mut passed).await;
         for (address, record) in &passed.marked {
-            self.meters.marked_uncertain();
+            self.meters.marked_uncertain(&record.endpoint);
             self.waiters.wake(address);
             tracing::warn!(endpoint = %record.endpoint, attempt = %record.attempt, "abandoned request is uncertain now");
         }

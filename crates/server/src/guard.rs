@@ -29,6 +29,7 @@ use crate::{
     engine::{Arbiter, Claimed, Engine, Held, InStore, RETRY_AFTER_OUTAGE, Told, with_fresh},
     inquire::Inquire,
     plan::Plan,
+    replays,
     respond::Responder,
 };
 
@@ -195,7 +196,7 @@ impl Guard {
         match with_fresh(|fresh| decide(Some(&record), &asked, &rules, fresh, now)).ok()? {
             Decision::Replay(outcome) => {
                 self.engine.meters.replaying(Some(&record), now);
-                Some(Told::Replay(outcome))
+                Some(Told::Replay { outcome, journal: replays::journal_of(&record) })
             }
             Decision::Refuse(refusal) => Some(Told::Refuse(refusal)),
             _ => None,

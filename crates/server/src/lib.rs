@@ -33,6 +33,7 @@ mod orphans;
 mod plan;
 mod probe;
 pub mod recovery;
+mod replays;
 mod reply;
 mod respond;
 mod retrysafe;

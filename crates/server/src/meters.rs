@@ -1,6 +1,6 @@
 //! What the layer counts. Handles are made once: a lookup by name for each request would cost more than the count.
 
-use std::time::Instant;
+use std::{collections::HashMap, time::Instant};
 
 use metrics::{
     Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge,
@@ -20,8 +20,14 @@ use crate::{orphans::Tally, transaction::Ended};
 /// Every counter of the layer, with its meaning. `docs/reference/metrics.md` has a row for each.
 const COUNTERS: &[(&str, &str)] = &[
     ("retrysafe_claims_total", "Keyed requests that won their claim and ran"),
+    ("retrysafe_endpoint_claims_total", "The same, by endpoint or consumer"),
+    ("retrysafe_endpoint_orphans_total", "Requests that were found abandoned, by endpoint or consumer"),
     ("retrysafe_takeovers_total", "Claims won over a lost holder"),
     ("retrysafe_replays_total", "Answers replayed"),
+    (
+        "retrysafe_untold_replays_total",
+        "Replays of requests of several steps that no timeline tells of: too many operations at once, or the store failed",
+    ),
     (
         "retrysafe_late_replays_total",
         "Replays in the last tenth of their window: some retries come too late for it",
@@ -53,12 +59,28 @@ const GAUGES: &[(&str, &str)] = &[
     ("retrysafe_orphan_rate", "Orphans for each claim: in the first month, and in the last week"),
 ];
 
+/// What is counted of one endpoint, or of one consumer.
+struct OfEndpoint {
+    claims: Counter,
+    orphans: Counter,
+}
+
+impl OfEndpoint {
+    fn new(name: &str) -> Self {
+        Self {
+            claims: counter!("retrysafe_endpoint_claims_total", "endpoint" => name.to_owned()),
+            orphans: counter!("retrysafe_endpoint_orphans_total", "endpoint" => name.to_owned()),
+        }
+    }
+}
+
 /// Every metric of the layer.
 pub(crate) struct Meters {
     claims: Counter,
     takeovers: Counter,
     replays: Counter,
     late_replays: Counter,
+    untold_replays: Counter,
     accepted: Counter,
     refusals: Vec<Counter>,
     uncertain: Counter,
@@ -82,12 +104,14 @@ pub(crate) struct Meters {
     running: Gauge,
     run_seconds: Histogram,
     orphan_rates: [Gauge; 2],
+    endpoints: HashMap<Box<str>, OfEndpoint>,
     /// What is written down day by day.
     pub(crate) tally: Tally,
 }
 
 impl Meters {
-    pub(crate) fn new() -> Self {
+    /// Of a layer with these endpoints.
+    pub(crate) fn new<'a>(endpoints: impl Iterator<Item = &'a str>) -> Self {
         for (name, help) in COUNTERS {
             describe_counter!(*name, *help);
         }
@@ -100,6 +124,7 @@ impl Meters {
             takeovers: counter!("retrysafe_takeovers_total"),
             replays: counter!("retrysafe_replays_total"),
             late_replays: counter!("retrysafe_late_replays_total"),
+            untold_replays: counter!("retrysafe_untold_replays_total"),
             accepted: counter!("retrysafe_accepted_total"),
             refusals: Code::ALL
                 .iter()
@@ -127,16 +152,32 @@ impl Meters {
             run_seconds: histogram!("retrysafe_run_seconds"),
             orphan_rates: ["first_month", "last_week"]
                 .map(|over| gauge!("retrysafe_orphan_rate", "over" => over)),
+            endpoints: endpoints.map(|name| (name.into(), OfEndpoint::new(name))).collect(),
             tally: Tally::default(),
         }
     }
 
-    pub(crate) fn claimed(&self, taken_over: Option<&Record>) {
+    pub(crate) fn claimed(&self, endpoint: &str, taken_over: Option<&Record>) {
         self.claims.increment(1);
         self.tally.claimed();
+        self.of(endpoint, |of| of.claims.increment(1));
         if taken_over.is_some_and(|record| record.lease_until().is_some()) {
             self.takeovers.increment(1);
-            self.tally.orphaned(1);
+            self.orphaned(endpoint);
+        }
+    }
+
+    /// A request of this endpoint was found abandoned.
+    pub(crate) fn orphaned(&self, endpoint: &str) {
+        self.tally.orphaned();
+        self.of(endpoint, |of| of.orphans.increment(1));
+    }
+
+    fn of(&self, endpoint: &str, count: impl FnOnce(&OfEndpoint)) {
+        match self.endpoints.get(endpoint) {
+            Some(of) => count(of),
+            // A consumer, or an endpoint of a contract before this one: looked up by its name, as nobody knew it.
+            None => count(&OfEndpoint::new(endpoint)),
         }
     }
 
@@ -145,6 +186,10 @@ impl Meters {
         if record.is_some_and(|record| is_late(&record.state, now)) {
             self.late_replays.increment(1);
         }
+    }
+
+    pub(crate) fn replay_untold(&self, replays: u64) {
+        self.untold_replays.increment(replays);
     }
 
     /// The rate of orphans against its own beginning (SPEC 10.4). A share that is not known yet is not shown.
@@ -212,9 +257,9 @@ impl Meters {
         self.accepted.increment(1);
     }
 
-    pub(crate) fn marked_uncertain(&self) {
+    pub(crate) fn marked_uncertain(&self, endpoint: &str) {
         self.uncertain.increment(1);
-        self.tally.orphaned(1);
+        self.orphaned(endpoint);
     }
 
     pub(crate) fn lease_lost(&self) {

@@ -32,8 +32,8 @@ impl Tally {
         self.claims.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn orphaned(&self, requests: u64) {
-        self.orphans.fetch_add(requests, Ordering::Relaxed);
+    pub(crate) fn orphaned(&self) {
+        self.orphans.fetch_add(1, Ordering::Relaxed);
     }
 
     fn take(&self, day: i64) -> Day {
@@ -140,13 +140,13 @@ key = "required"
         let process = || Engine::new(Arc::clone(&contract), store.clone());
         let (one, two) = (process(), process());
         for _ in 0..3 {
-            one.meters.claimed(None);
+            one.meters.claimed("POST /orders", None);
         }
-        two.meters.claimed(None);
-        two.meters.marked_uncertain();
+        two.meters.claimed("a-consumer", None);
+        two.meters.marked_uncertain("POST /orders");
         let mut watch = OrphanWatch::default();
         watch.pass(&one).await.unwrap();
-        one.meters.claimed(None);
+        one.meters.claimed("POST /orders", None);
         // Not yet a minute later.
         watch.pass(&one).await.unwrap();
         assert_eq!(store.days().await.unwrap()[0].claims, 3);
@@ -166,7 +166,7 @@ key = "required"
         let store = Arc::new(SqliteStore::open(SqliteOptions::new(folder.path().join("keys.db"))).unwrap());
         let contract = Contract::parse(CONTRACT, "orders.toml").unwrap();
         let engine = Engine::new(Arc::new(contract), store.clone());
-        engine.meters.claimed(None);
+        engine.meters.claimed("POST /orders", None);
         store.close();
         let error = OrphanWatch::default().last(&engine).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);

@@ -60,12 +60,16 @@ mod points;
 mod steps;
 mod waiting;
 
-use std::{collections::HashMap, future::Future, pin::Pin, sync::Arc};
+use std::{collections::HashMap, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use retrysafe_core::recovery::Snapshot;
+use retrysafe_core::{
+    contract::{Contract, Faults},
+    recovery::Snapshot,
+};
 use retrysafe_store::{Store, journal::Journal};
 use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
 
 pub use completer::{Pass, Patience};
 #[cfg(feature = "axum")]
@@ -82,7 +86,7 @@ pub use steps::{Asked, Call, CallFault, Found, Halt, Steps};
 pub(crate) use http::declared;
 pub(crate) use http::{Ended, Home, attempt};
 
-use crate::{Retrysafe, consume::Consumer, reply::Reply};
+use crate::{BuildFault, Retrysafe, consume::Consumer, reply::Reply};
 use drainer::Sender;
 use meters::Meters;
 
@@ -180,6 +184,15 @@ pub enum RecoveryFault {
     /// Two plans of one name would each be given the other's requests.
     #[error("two plans are called `{0}`; give each a name of its own")]
     TwoPlans(Arc<str>),
+    /// A service that only consumes has to have a consumer.
+    #[error("no consumer was named, so there are no events to guard")]
+    NoConsumer,
+    /// The store cannot keep what events in steps need.
+    #[error("events in steps cannot be guarded here: {0}")]
+    Unguarded(#[from] BuildFault),
+    /// A time is none that a contract may have.
+    #[error("events in steps cannot be guarded so: {0}")]
+    NoContract(#[from] Faults),
     /// The layer decides in another store, so its claims would not guard what is written here.
     #[error(
         "plans write to another database than the one the layer decides in; pass the store that the layer was built with"
@@ -202,6 +215,32 @@ impl<D: Journal> Recovery<D> {
         }
     }
 
+    /// Plans of a service that only consumes: it answers no requests, so there is no contract to write. Events of `consumers`
+    /// run in its steps. An attempt at one may take `longest`; past that its lease may end, and somebody else goes on with it.
+    ///
+    /// Spawn [`Recovery::upkeep`] as well as [`Recovery::run`] there: no layer does it.
+    ///
+    /// # Errors
+    /// [`RecoveryFault`]: there is no consumer, or `longest` is no time that a contract may have.
+    pub fn of_consumers(
+        consumers: &[Consumer<D>],
+        longest: Duration,
+    ) -> Result<RecoveryBuilder<D>, RecoveryFault> {
+        let first = consumers.first().ok_or(RecoveryFault::NoConsumer)?;
+        let chain = consumers.iter().map(Consumer::window).max().unwrap_or_default();
+        let (database, contract) =
+            (Arc::clone(first.database()), Contract::of_events(first.namespace(), chain, longest)?);
+        let layer = Retrysafe::builder(contract, database.clone()).fingerprint_keys(first.keys().clone());
+        let builder = Self::of(&layer.build()?, database);
+        Ok(consumers.iter().fold(builder, RecoveryBuilder::consumer))
+    }
+
+    /// What [`Retrysafe::upkeep`](crate::Retrysafe::upkeep) of its layer does, until `stop`: where somebody has the layer it is
+    /// called there.
+    pub async fn upkeep(&self, stop: CancellationToken) {
+        self.shared.retrysafe.upkeep(stop).await;
+    }
+
     /// The database.
     pub fn database(&self) -> &Arc<D> {
         &self.shared.database
@@ -220,6 +259,18 @@ impl<D: Journal> Recovery<D> {
     /// After how long somebody goes on after a failure.
     pub(crate) fn first_pause(&self) -> std::time::Duration {
         retrysafe_core::recovery::pause(&self.shared.terms, 1, 0)
+    }
+
+    /// An event was claimed, or taken over.
+    pub(crate) fn claimed(&self, consumer: &str, taken_over: Option<&retrysafe_core::record::Record>) {
+        self.shared.retrysafe.guard.engine.meters.claimed(consumer, taken_over);
+    }
+
+    /// The answer of `record` was replayed.
+    pub(crate) fn replayed(&self, record: &retrysafe_core::record::Record) {
+        if let Some(operation) = crate::replays::journal_of(record) {
+            self.shared.retrysafe.guard.engine.replayed_of(operation);
+        }
     }
 
     /// An attempt ended.

@@ -12,7 +12,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     effects::EffectWatch, engine::Engine, guard::Guard, inquire::Inquire, orphans::OrphanWatch, plan::Plan,
-    respond::Responder, scope::ScopeFault,
+    replays::ReplayWatch, respond::Responder, scope::ScopeFault,
 };
 
 /// How many records one pass of upkeep takes at a time.
@@ -90,6 +90,7 @@ impl Retrysafe {
     /// ledger is searched for what happened twice. Spawn it once in each process; several do no harm.
     pub async fn upkeep(&self, stop: CancellationToken) {
         let (mut effects, mut orphans) = (EffectWatch::default(), OrphanWatch::default());
+        let mut replays = ReplayWatch::default();
         let mut count_effects_at = tokio::time::Instant::now();
         loop {
             self.guard.engine.count_records().await;
@@ -101,6 +102,9 @@ impl Retrysafe {
             }
             if let Err(error) = orphans.pass(&self.guard.engine).await {
                 tracing::warn!(%error, "orphans were not counted, and are with the next pass");
+            }
+            if let Err(error) = replays.pass(&self.guard.engine).await {
+                tracing::warn!(%error, "replays were not written down, and are with the next pass");
             }
             let pause = match self.guard.engine.upkeep(UPKEEP_BATCH).await {
                 Ok(changed) if changed >= UPKEEP_BATCH => Duration::ZERO,
@@ -118,10 +122,12 @@ impl Retrysafe {
         if let Err(error) = orphans.last(&self.guard.engine).await {
             tracing::warn!(%error, "what was counted in the last minute was not written down");
         }
+        self.last_replays().await;
     }
 
     /// Waits for the requests that are running now, at most `at_most`; call it after the server stopped accepting.
-    /// Returns how many were still running: their leases end, and the records say what that means (D10).
+    /// Returns how many were still running: their leases end, and the records say what that means (D10). What was counted of
+    /// replays is written down.
     pub async fn drain(&self, at_most: Duration) -> usize {
         self.guard.tasks.close();
         let _ = tokio::time::timeout(at_most, self.guard.tasks.wait()).await;
@@ -129,7 +135,14 @@ impl Retrysafe {
         if left > 0 {
             tracing::warn!(left, "requests were still running at the end of the drain; their leases decide");
         }
+        self.last_replays().await;
         left
+    }
+
+    pub(crate) async fn last_replays(&self) {
+        if let Err(error) = self.guard.engine.write_replays().await {
+            tracing::warn!(%error, "the last replays were not written down; timelines tell of fewer than there were");
+        }
     }
 }
 

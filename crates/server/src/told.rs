@@ -10,7 +10,8 @@ use retrysafe_core::{
     contract::WhenAbsent,
     decide::Refusal,
     fingerprint::Fingerprint,
-    outcome::Outcome,
+    ids::StatusId,
+    outcome::{Body as Kept, Outcome},
     record::{Record, State},
 };
 
@@ -31,14 +32,14 @@ impl Guard {
             return refused;
         }
         match told {
-            Told::Replay(outcome) => self.replay(&job.plan, &outcome),
+            Told::Replay { outcome, journal } => self.replay_of(&job.plan, &outcome, journal),
             other => Box::pin(self.tell_more(other, job)).await,
         }
     }
 
     async fn tell_more(&self, told: Told, job: &Job) -> Response<Body> {
         match told {
-            Told::Replay(outcome) => self.replay(&job.plan, &outcome),
+            Told::Replay { outcome, journal } => self.replay_of(&job.plan, &outcome, journal),
             Told::Refuse(refusal) => self.refuse(refusal),
             Told::Accept { status_id, retry_after } => {
                 self.engine.meters.accepted();
@@ -79,6 +80,14 @@ impl Guard {
             }
             State::Uncertain { .. } => self.refuse(Refusal::of(Code::OutcomeUnknown)),
         }
+    }
+
+    /// A replay that the timeline of its key tells of, where it has one.
+    fn replay_of(&self, plan: &Plan, outcome: &Arc<Outcome>, journal: Option<StatusId>) -> Response<Body> {
+        if let Some(operation) = journal.filter(|_| matches!(outcome.body, Kept::Kept(_))) {
+            self.engine.replayed_of(operation);
+        }
+        self.replay(plan, outcome)
     }
 
     pub(crate) fn replay(&self, plan: &Plan, outcome: &Arc<Outcome>) -> Response<Body> {

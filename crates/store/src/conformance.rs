@@ -102,6 +102,7 @@ const CASES: &[Case] = cases![
     journals::an_entry_whose_place_is_taken_changes_nothing,
     journals::a_late_renewal_takes_no_recovery_point_back,
     journals::a_staged_effect_is_one_drainers_at_a_time_and_ends_once,
+    journals::spec_5_3_replays_of_processes_add_up_where_there_is_a_journal,
     journals::an_act_is_logged_in_the_commit_it_speaks_of_and_stays,
     journals::journals_are_forgotten_when_their_record_is_gone_and_their_effects_are_sent,
 ];

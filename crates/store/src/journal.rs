@@ -26,6 +26,8 @@ use crate::{ErrorKind, Store, StoreError, StoreFuture, Written};
 pub const JOURNAL_MAX: usize = 10_000;
 /// The longest result, request or payload of one entry or effect.
 pub const ENTRY_MAX_BYTES: usize = 1 << 20;
+/// The most operations whose replays are written down at once.
+pub const REPLAYS_AT_ONCE: usize = 1_024;
 /// The longest name of a person, in bytes.
 pub const WHO_MAX_BYTES: usize = 255;
 /// The longest reason, and the longest evidence.
@@ -99,7 +101,9 @@ pub struct NewEffect {
     pub key: DownstreamKey,
     /// What is sent.
     pub payload: Bytes,
-    /// From when on.
+    /// When it is staged.
+    pub at: Wall,
+    /// From when on it is sent.
     pub due: Wall,
 }
 
@@ -127,6 +131,55 @@ pub enum Sent {
     Later(Wall, Box<str>),
     /// It is not tried again; what was in the way.
     Never(Box<str>),
+}
+
+/// An effect as it stands, for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StagedEffect {
+    /// Which of its operation's effects.
+    pub name: Box<str>,
+    /// What became of it.
+    pub state: EffectState,
+    /// When it was staged. `None`: by a build that did not write it down.
+    pub staged: Option<Wall>,
+    /// How often it was taken to be sent.
+    pub tries: u32,
+    /// What was in the way, the last time.
+    pub failure: Option<Box<str>>,
+}
+
+/// What became of a staged effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EffectState {
+    /// Not sent yet.
+    Waiting {
+        /// When it is sent, or sent again; while somebody is sending it, when it is free for another.
+        due: Wall,
+    },
+    /// It was taken.
+    Sent {
+        /// When. `None`: by a build that did not write it down.
+        at: Option<Wall>,
+    },
+    /// It is not tried again.
+    GivenUp {
+        /// Since when. `None`: by a build that did not write it down.
+        at: Option<Wall>,
+    },
+}
+
+/// How often the answer of an operation was replayed: **at least** so often, since what a process counted and had not written
+/// down yet ends with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Replays {
+    /// Of which operation.
+    pub operation: StatusId,
+    /// How often.
+    pub times: u64,
+    /// The first time, on the store's clock.
+    pub first: Wall,
+    /// The last time.
+    pub last: Wall,
 }
 
 /// How many effects are staged, for metrics.
@@ -157,8 +210,18 @@ pub trait Journal: Store {
     /// Takes at most `limit` effects that are due at `now` and not taken, oldest first; nobody else gets them for `lease`.
     fn take_staged<'a>(&'a self, now: Wall, lease: Duration, limit: usize) -> StoreFuture<'a, Vec<Staged>>;
 
-    /// Ends a sending. `false`: it was taken by somebody else meanwhile, or is over.
-    fn end_staged<'a>(&'a self, staged: &'a Staged, sent: &'a Sent) -> StoreFuture<'a, bool>;
+    /// Ends a sending, at `at`. `false`: it was taken by somebody else meanwhile, or is over.
+    fn end_staged<'a>(&'a self, staged: &'a Staged, sent: &'a Sent, at: Wall) -> StoreFuture<'a, bool>;
+
+    /// The effects of `operation`, by name, at most `limit`.
+    fn staged_of<'a>(&'a self, operation: StatusId, limit: usize) -> StoreFuture<'a, Vec<StagedEffect>>;
+
+    /// Adds what a process counted to what was counted before, in one commit. At most [`REPLAYS_AT_ONCE`], of operations that
+    /// each stand there once; more is [`ErrorKind::Full`]. Those without a journal are left out: nothing would ever delete them.
+    fn add_replays<'a>(&'a self, counted: &'a [Replays]) -> StoreFuture<'a, ()>;
+
+    /// How often the answer of `operation` was replayed, as far as that was written down.
+    fn replays<'a>(&'a self, operation: StatusId) -> StoreFuture<'a, Option<Replays>>;
 
     /// How many effects are staged.
     fn staged_census<'a>(&'a self) -> StoreFuture<'a, StagedCensus>;
@@ -171,10 +234,20 @@ pub trait Journal: Store {
         limit: usize,
     ) -> StoreFuture<'a, Vec<LoggedAct>>;
 
-    /// Deletes at most `limit` journals that were opened before `before`, whose record is gone and whose effects are sent;
-    /// returns how many.
+    /// Deletes at most `limit` journals that were opened before `before`, whose record is gone and whose effects are sent, with
+    /// what was counted of their replays; returns how many.
     fn forget_journals<'a>(&'a self, before: Wall, limit: usize) -> StoreFuture<'a, usize>;
 }
+
+/// Refuses more than is written down at once.
+pub(crate) fn fits(counted: &[Replays]) -> Result<(), StoreError> {
+    match counted.len() > REPLAYS_AT_ONCE {
+        true => Err(StoreError::new(ErrorKind::Full, COUNTING)),
+        false => Ok(()),
+    }
+}
+
+pub(crate) const COUNTING: &str = "counting replays";
 
 impl std::fmt::Debug for NewEffect {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -15,7 +15,7 @@ use example_rides::{
 };
 use http_body_util::BodyExt;
 use retrysafe::{
-    Filter, SqliteOptions, SqliteStore, Store, fingerprint_keys_in,
+    EffectState, Filter, Journal, SqliteOptions, SqliteStore, Store, fingerprint_keys_in,
     recovery::{DoorSecret, Patience, Recovery, Terms},
 };
 use tower::ServiceExt;
@@ -131,9 +131,22 @@ async fn a_ride_is_created_charged_confirmed_and_mailed() {
     assert!(body.contains("receipt-1"), "{body}");
     // A replay: the same bytes, and nothing happens.
     assert_eq!(service.post("k").await, (status, body));
+    assert_eq!(service.post("k").await.0, status);
     service.charged_once(1);
     assert_eq!(service.recovery.drain().await.unwrap(), 1);
     assert_eq!(service.recovery.drain().await.unwrap(), 0);
+    // Replays and effects, for whoever looks at the key: written down when the process is told to end at the latest.
+    let database = service.recovery.database();
+    let records = database.list(&Filter::default(), None, 9).await.unwrap();
+    let operation = records[0].1.status_id;
+    assert_eq!(database.replays(operation).await.unwrap(), None);
+    let stop = tokio_util::sync::CancellationToken::new();
+    stop.cancel();
+    service.recovery.run(stop).await;
+    assert_eq!(database.replays(operation).await.unwrap().map(|replays| replays.times), Some(2));
+    let effects = database.staged_of(operation, 9).await.unwrap();
+    assert!(matches!(effects[0].state, EffectState::Sent { at: Some(_) }), "{effects:?}");
+    assert_eq!((effects.len(), effects[0].tries, effects[0].staged.is_some()), (1, 1, true));
     assert_eq!(service.fake.mails().values().copied().collect::<Vec<_>>(), [1]);
     let (charge, mail) = (service.fake.charges(), service.fake.mails());
     assert!(charge.keys().all(|key| !mail.contains_key(key)), "each step has a key of its own");

@@ -13,7 +13,7 @@ use retrysafe_core::{
 };
 use retrysafe_store::{
     Store, StoreError,
-    journal::{Journal, LoggedAct},
+    journal::{EffectState, Journal, LoggedAct, Replays, StagedEffect},
 };
 use serde_json::{Value, json};
 
@@ -26,6 +26,8 @@ use crate::failure::Failure;
 
 /// How many acts on one key are shown.
 const ACTS_MAX: usize = 1_000;
+/// How many staged effects are shown.
+const EFFECTS_MAX: usize = 1_000;
 /// How many pages of the log are read for a key that is gone.
 const LOG_PAGES_MAX: usize = 100;
 
@@ -48,11 +50,11 @@ pub(super) async fn run(args: &ShowArgs) -> Result<(), Failure> {
     let failed = refused(place);
     let found = which.look(&*store, place).await?;
     let now = store.now().map_err(&failed)?;
-    let (journal, acts) = evidence(&*store, args, &found).await?;
+    let Evidence { journal, acts, effects, replays } = evidence(&*store, args, &found).await?;
     if found.record.is_none() && journal.is_empty() && acts.is_empty() {
         return Err(which.absent(place));
     }
-    let lines = timeline(found.record.as_ref(), &journal, &acts);
+    let lines = timeline(found.record.as_ref(), &journal, &acts, replays.as_ref());
     let key = found.address.as_ref().zip(found.record.as_ref());
     if args.common.json {
         let mut shown = match key {
@@ -62,6 +64,13 @@ pub(super) async fn run(args: &ShowArgs) -> Result<(), Failure> {
         if let Some(shown) = shown.as_object_mut() {
             let lines: Vec<_> = lines.iter().map(|line| as_json(line, args.reveal)).collect();
             shown.insert("timeline".into(), lines.into());
+            if found.operation.is_some() {
+                shown.insert("effects".into(), effects.iter().map(effect_as_json).collect());
+            }
+            if let Some(Replays { times, first, last, .. }) = replays {
+                let replays = json!({ "at_least": times, "first": instant(first), "last": instant(last) });
+                shown.insert("replays".into(), replays);
+            }
             if let Some(answer) = key.filter(|_| args.reveal).and_then(|(_, record)| answer(record)) {
                 shown.insert("answer".into(), shown_body(answer).into());
             }
@@ -78,29 +87,38 @@ pub(super) async fn run(args: &ShowArgs) -> Result<(), Failure> {
         page.push('\n');
     }
     lines.iter().for_each(|line| page += &as_text(line, args.reveal));
+    effects.iter().for_each(|effect| page += &effect_as_text(effect));
     page += &closing(found.record.as_ref(), &journal, now);
     anstream::print!("{page}");
     Ok(())
 }
 
-/// The journal of the operation, and what people did about the key.
-async fn evidence(
-    store: &dyn Store,
-    args: &ShowArgs,
-    found: &Found,
-) -> Result<(Vec<Entry>, Vec<LoggedAct>), Failure> {
+/// What is kept of an operation besides its record.
+struct Evidence {
+    journal: Vec<Entry>,
+    acts: Vec<LoggedAct>,
+    effects: Vec<StagedEffect>,
+    replays: Option<Replays>,
+}
+
+/// The journal of the operation with its effects and replays, and what people did about the key.
+async fn evidence(store: &dyn Store, args: &ShowArgs, found: &Found) -> Result<Evidence, Failure> {
     let failed = refused(&args.common.store);
     let journals = journals(store, &args.common.store)?;
-    let journal = match found.operation {
-        Some(operation) => journals.journal(operation).await.map_err(&failed)?,
-        None => Vec::new(),
+    let (journal, effects, replays) = match found.operation {
+        Some(operation) => (
+            journals.journal(operation).await.map_err(&failed)?,
+            journals.staged_of(operation, EFFECTS_MAX).await.map_err(&failed)?,
+            journals.replays(operation).await.map_err(&failed)?,
+        ),
+        None => (Vec::new(), Vec::new(), None),
     };
     let acts = match (&found.address, found.operation) {
         (Some(address), _) => journals.acts(Some(address), 0, ACTS_MAX).await.map_err(&failed)?,
         (None, Some(operation)) => of_a_key_that_is_gone(journals, operation).await.map_err(&failed)?,
         (None, None) => Vec::new(),
     };
-    Ok((journal, acts))
+    Ok(Evidence { journal, acts, effects, replays })
 }
 
 /// Acts on an operation whose record is gone, and with it the address that the log is found by: it is read from its beginning,
@@ -153,6 +171,48 @@ fn closing(record: Option<&Record>, journal: &[Entry], now: Wall) -> String {
         Standing::Expired => "its window is over; the same key is a new request".to_owned(),
     };
     format!("now: {next}\n")
+}
+
+/// One word for what became of an effect, and when.
+fn became(state: EffectState) -> (&'static str, Option<Wall>) {
+    match state {
+        EffectState::Waiting { due } => ("waiting", Some(due)),
+        EffectState::Sent { at } => ("sent", at),
+        EffectState::GivenUp { at } => ("given_up", at),
+    }
+}
+
+fn effect_as_text(effect: &StagedEffect) -> String {
+    let StagedEffect { name, state, staged, tries, failure } = effect;
+    let (became, at) = became(*state);
+    let at = at.map_or_else(|| "at an unknown time".to_owned(), instant);
+    let state = match state {
+        EffectState::Waiting { .. } => format!("waiting, due {at}"),
+        EffectState::Sent { .. } => format!("{became} {at}"),
+        EffectState::GivenUp { .. } => format!("given up {at}"),
+    };
+    let staged =
+        staged.map_or_else(|| "staged at an unknown time".to_owned(), |at| format!("staged {}", instant(at)));
+    let tries = match tries {
+        1 => "1 attempt".to_owned(),
+        tries => format!("{tries} attempts"),
+    };
+    let failure = failure.as_ref().map(|why| format!("; the last time: {why}")).unwrap_or_default();
+    format!("effect {name}: {state}; {staged}; {tries}{failure}\n")
+}
+
+fn effect_as_json(effect: &StagedEffect) -> Value {
+    let StagedEffect { name, state, staged, tries, failure } = effect;
+    let ((became, at), due) = (became(*state), matches!(state, EffectState::Waiting { .. }));
+    json!({
+        "name": name,
+        "state": became,
+        "staged": staged.map(instant),
+        "due": at.filter(|_| due).map(instant),
+        "ended": at.filter(|_| !due).map(instant),
+        "attempts": tries,
+        "failure": failure,
+    })
 }
 
 fn as_text(line: &Line, reveal: bool) -> String {

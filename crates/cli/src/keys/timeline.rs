@@ -6,7 +6,7 @@ use retrysafe_core::{
     recovery::{Attended, Entry, Event, Progress},
     time::Wall,
 };
-use retrysafe_store::journal::LoggedAct;
+use retrysafe_store::journal::{LoggedAct, Replays};
 
 /// Something that happened.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,7 +32,12 @@ pub(super) struct Hidden {
 
 /// Everything that is known, in its order. Lines of the log come after what the journal has of the same instant: an act is
 /// about what was there.
-pub(super) fn timeline(record: Option<&Record>, journal: &[Entry], acts: &[LoggedAct]) -> Vec<Line> {
+pub(super) fn timeline(
+    record: Option<&Record>,
+    journal: &[Entry],
+    acts: &[LoggedAct],
+    replays: Option<&Replays>,
+) -> Vec<Line> {
     let mut lines: Vec<Line> = record.map(claimed).into_iter().collect();
     // An operator's entry is in the log as well, with its evidence; of a key that is gone only the journal is found.
     let logged = |entry: &&Entry| matches!(entry.event, Event::Operator { .. }) && !acts.is_empty();
@@ -41,6 +46,7 @@ pub(super) fn timeline(record: Option<&Record>, journal: &[Entry], acts: &[Logge
     if let Some(record) = record {
         lines.extend(settled(record));
     }
+    lines.extend(replays.map(replayed));
     lines.sort_by_key(|line| line.at);
     lines
 }
@@ -63,6 +69,19 @@ fn settled(record: &Record) -> Option<Line> {
             Some(plain(*at, "completed", format!("completed with {}", outcome.status)))
         }
     }
+}
+
+/// At the last time: most likely before what comes after it.
+fn replayed(replays: &Replays) -> Line {
+    let Replays { times, first, last, .. } = replays;
+    let what = match times {
+        1 => "answered again: its answer was replayed at least once".to_owned(),
+        _ => format!(
+            "answered again: its answer was replayed at least {times} times since {}",
+            super::instant(*first)
+        ),
+    };
+    plain(*last, "replayed", what)
 }
 
 fn acted(line: &LoggedAct) -> Line {

@@ -1,7 +1,9 @@
 //! Asking the service.
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::{Method, Request, StatusCode, Uri, header};
@@ -11,6 +13,8 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
 use retrysafe_core::ids::StatusId;
+use rustls::pki_types::{CertificateDer, pem::PemObject};
+use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 
 use crate::failure::Failure;
@@ -79,6 +83,26 @@ impl Became {
 #[error("{0}")]
 pub(super) struct Unasked(String);
 
+/// A client that trusts the authorities in `file` alone.
+fn trusting(file: &Path) -> Result<ClientConfig, Failure> {
+    let unusable = |what: &dyn fmt::Display| {
+        Failure::usage(format!("the authorities in {} cannot be used: {what}", file.display()))
+    };
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(file).map_err(|error| unusable(&error))? {
+        let added = certificate.map_err(|error| unusable(&error)).map(|one| roots.add(one))?;
+        added.map_err(|error| unusable(&error))?;
+    }
+    if roots.is_empty() {
+        return Err(unusable(&"it holds no certificate in PEM"));
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unusable(&error))?;
+    Ok(config.with_root_certificates(roots).with_no_client_auth())
+}
+
 /// The service, and the secret of its door.
 pub(super) struct Service {
     url: Url,
@@ -87,12 +111,21 @@ pub(super) struct Service {
 }
 
 impl Service {
-    pub(super) fn new(url: Url, secret: &str) -> Result<Self, Failure> {
+    /// A service over https is known by the authorities in the file `ca`, and by no others; without one by those that browsers
+    /// trust.
+    pub(super) fn new(url: Url, secret: &str, ca: Option<&Path>) -> Result<Self, Failure> {
         let mut bearer = axum::http::HeaderValue::from_str(&format!("Bearer {secret}"))
             .map_err(|_| Failure::usage("the secret of the door is no text that a header can carry"))?;
         bearer.set_sensitive(true);
-        let connector =
-            HttpsConnectorBuilder::new().with_webpki_roots().https_or_http().enable_http1().build();
+        if ca.is_some() && url.0.scheme_str() != Some("https") {
+            return Err(Failure::usage("--ca is about https, and the door is asked over plain http"));
+        }
+        let builder = HttpsConnectorBuilder::new();
+        let trusting = match ca {
+            None => builder.with_webpki_roots(),
+            Some(file) => builder.with_tls_config(trusting(file)?),
+        };
+        let connector = trusting.https_or_http().enable_http1().build();
         Ok(Self { url, bearer, client: Client::builder(TokioExecutor::new()).build(connector) })
     }
 

@@ -44,24 +44,55 @@ impl Contract {
     /// [`Faults`]: all of them, each with its place and what to write instead. The text has to change; trying again does
     /// not help.
     pub fn parse(text: &str, file: &str) -> Result<Contract, Faults> {
-        let sink = Sink::new(text, CONTRACT);
-        let (table, errors) = DeTable::parse_recoverable(text);
-        for error in &errors {
-            let help = "mend the TOML syntax first; the rest of the file is read as well as it can be";
-            sink.note(error.span().unwrap_or(0..0), "", format!("not TOML: {}", error.message()), help);
-        }
-        let root = Section::root(&table, &fields::ROOT, &sink);
-        let profile = root.get("profile").and_then(|item| profile(&item));
-        // The vendor's fields come from a file of their own. Whatever is wrong with one was found by its test.
-        let vendors = profile.map_or("", Profile::source);
-        let (vendor_sink, (vendor, _)) = (Sink::new(vendors, CONTRACT), DeTable::parse_recoverable(vendors));
-        let beneath = profile::fields(vendor.get_ref())
-            .map(|table| Section::beneath(table, &fields::ROOT, &vendor_sink));
-        let contract = contract(&root, profile.zip(beneath.as_ref()), &sink);
-        match contract {
-            Some(contract) if sink.is_clean() && vendor_sink.is_clean() => Ok(contract),
-            _ => Err(sink.into_faults(file)),
-        }
+        read(text, file, Guards::Endpoints)
+    }
+
+    /// What stands for the contract of a service that answers no requests, where events alone are guarded: it has no endpoint,
+    /// so there is no policy to decide. Its `namespace` is a consumer's name; no event comes again after
+    /// `longest_retry_chain`, and no attempt at one takes longer than `answer_timeout`.
+    ///
+    /// # Errors
+    /// [`Faults`]: a time is none that a contract may have.
+    pub fn of_events(
+        namespace: &Namespace,
+        longest_retry_chain: Duration,
+        answer_timeout: Duration,
+    ) -> Result<Contract, Faults> {
+        let (chain, answer) = (values::show(longest_retry_chain), values::show(answer_timeout));
+        let name = namespace.as_str();
+        let text = format!(
+            "api = \"{name}\"\nnamespace = \"{name}\"\nlongest_retry_chain = \"{chain}\"\nanswer_timeout = \"{answer}\"\n\
+             unlisted = \"refuse\"\n"
+        );
+        read(&text, name, Guards::Events)
+    }
+}
+
+/// What a contract is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Guards {
+    Endpoints,
+    Events,
+}
+
+fn read(text: &str, file: &str, guards: Guards) -> Result<Contract, Faults> {
+    let sink = Sink::new(text, CONTRACT);
+    let (table, errors) = DeTable::parse_recoverable(text);
+    for error in &errors {
+        let help = "mend the TOML syntax first; the rest of the file is read as well as it can be";
+        sink.note(error.span().unwrap_or(0..0), "", format!("not TOML: {}", error.message()), help);
+    }
+    let root = Section::root(&table, &fields::ROOT, &sink);
+    let profile = root.get("profile").and_then(|item| profile(&item));
+    // The vendor's fields come from a file of their own. Whatever is wrong with one was found by its test.
+    let vendors = profile.map_or("", Profile::source);
+    let (vendor_sink, (vendor, _)) = (Sink::new(vendors, CONTRACT), DeTable::parse_recoverable(vendors));
+    let beneath =
+        profile::fields(vendor.get_ref()).map(|table| Section::beneath(table, &fields::ROOT, &vendor_sink));
+    let contract = contract(&root, profile.zip(beneath.as_ref()), guards, &sink);
+    match contract {
+        Some(contract) if sink.is_clean() && vendor_sink.is_clean() => Ok(contract),
+        _ => Err(sink.into_faults(file)),
     }
 }
 
@@ -81,6 +112,7 @@ fn profile(item: &Item<'_>) -> Option<&'static Profile> {
 fn contract<'a>(
     root: &Section<'a>,
     vendor: Option<(&'static Profile, &Section<'a>)>,
+    guards: Guards,
     sink: &Sink<'_>,
 ) -> Option<Contract> {
     let (profile, beneath) = vendor.unzip();
@@ -102,7 +134,7 @@ fn contract<'a>(
         unlisted.and_then(|item| item.word(&[("pass", Unlisted::Pass), ("refuse", Unlisted::Refuse)]));
     let words = ClaimMethod::ALL.map(|method| (method.as_str(), method));
     let claim = root.get("claim").and_then(|item| item.word(&words)).unwrap_or(ClaimMethod::Unique);
-    let (endpoints, routes) = endpoints(root, beneath, chain, chain_item.as_ref(), sink);
+    let (endpoints, routes) = endpoints(root, beneath, (chain, chain_item.as_ref()), guards, sink);
     let (answers, client) = (outward::answers(root, beneath), outward::client(root, beneath));
     let concurrent = root.number("concurrent_max", 1..=CONCURRENT_BOUND, CONCURRENT_MAX);
     let contract = Contract {
@@ -136,8 +168,8 @@ fn namespace(root: &Section<'_>) -> Option<Namespace> {
 fn endpoints<'a>(
     root: &Section<'a>,
     beneath: Option<&Section<'a>>,
-    chain: Option<Duration>,
-    chain_item: Option<&Item<'_>>,
+    (chain, chain_item): (Option<Duration>, Option<&Item<'_>>),
+    guards: Guards,
     sink: &Sink<'_>,
 ) -> (Vec<Endpoint>, Routes) {
     let vendor = beneath.map_or_else(Policies::defaults, |vendor| {
@@ -154,7 +186,7 @@ fn endpoints<'a>(
         return (Vec::new(), Routes::default());
     }
     let listed = written.map(|item| item.list()).unwrap_or_default();
-    if listed.is_empty() {
+    if listed.is_empty() && guards == Guards::Endpoints {
         let help = "write [[endpoint]] with method and path for every operation that changes state";
         root.missing("endpoint", "the contract guards nothing", help);
     }

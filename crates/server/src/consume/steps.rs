@@ -16,8 +16,7 @@ use retrysafe_store::{Written, journal::Journal};
 use serde::Serialize;
 
 use super::{
-    ConsumeError, Consumed, Consumer, Delivery, Event, LEASE, RESULT_MAX, ROUNDS_MAX, Step, Terms,
-    too_many_rounds,
+    ConsumeError, Consumed, Consumer, Delivery, Event, RESULT_MAX, ROUNDS_MAX, Step, Terms, too_many_rounds,
 };
 use crate::{
     body::Body,
@@ -45,7 +44,7 @@ impl Home for OfConsumer {
     }
 
     fn lease(&self) -> Duration {
-        LEASE
+        self.terms.lease
     }
 
     fn longest(&self) -> Duration {
@@ -102,7 +101,7 @@ impl<D: Journal> Consumer<D> {
         (plan, home): (Plan<D>, Arc<dyn Home>),
         request: Snapshot,
     ) -> Result<Consumed, ConsumeError> {
-        let claim = match self.claim(&delivery).await? {
+        let claim = match self.claim(&delivery, &recovery).await? {
             Ok(claim) => claim,
             Err(told) => return Ok(told),
         };
@@ -129,16 +128,26 @@ impl<D: Journal> Consumer<D> {
     }
 
     /// Wins the event, or says what became of it.
-    async fn claim(&self, delivery: &Delivery) -> Result<Result<Claim, Consumed>, ConsumeError> {
+    async fn claim(
+        &self,
+        delivery: &Delivery,
+        recovery: &Recovery<D>,
+    ) -> Result<Result<Claim, Consumed>, ConsumeError> {
         let mut seen: Option<Record> = None;
         for _ in 0..ROUNDS_MAX {
             let step = self.step(delivery, seen.as_ref(), RecoveryClass::Phased);
             let write = match step.map_err(ConsumeError::Store)? {
-                Step::Told(told) => return Ok(Err(told)),
+                Step::Told(told) => {
+                    if let (Consumed::Replayed(_), Some(record)) = (&told, &seen) {
+                        recovery.replayed(record);
+                    }
+                    return Ok(Err(told));
+                }
                 Step::Try(write) => write,
             };
             match self.database.write_if(&delivery.address, &write).await.map_err(ConsumeError::Store)? {
                 Written::Yes(fence) => {
+                    recovery.claimed(&self.terms.name, seen.as_ref());
                     let won = Claim::won(delivery.address.clone(), &write, fence);
                     return won.map(Ok).ok_or_else(|| ConsumeError::Store(too_many_rounds()));
                 }

@@ -26,7 +26,11 @@ pub(crate) enum Claimed<W> {
 /// What a caller is told that did not win.
 pub(crate) enum Told {
     /// Answer with this.
-    Replay(Arc<Outcome>),
+    Replay {
+        outcome: Arc<Outcome>,
+        /// Whose journal tells of it.
+        journal: Option<StatusId>,
+    },
     /// Answer with this.
     Refuse(Refusal),
     /// Answer 202.

@@ -34,7 +34,7 @@ use super::{
     Plan, Recovery,
     http::{Ended, attempt},
 };
-use crate::engine::fresh;
+use crate::{engine::fresh, replays::ReplayWatch};
 
 /// How often old journals are looked for: it is a write, and nobody waits for it.
 const FORGET_EVERY: Duration = Duration::from_secs(60);
@@ -120,22 +120,28 @@ pub(super) enum Done {
 }
 
 impl<D: Journal> Recovery<D> {
-    /// Completes abandoned requests, sends staged effects and forgets old journals, until `stop`. Spawn it once in each
+    /// Completes abandoned requests, sends staged effects, writes down what was counted of replays and forgets old journals,
+    /// until `stop`. Spawn it once in each
     /// process, beside [`Retrysafe::upkeep`](crate::Retrysafe::upkeep), which reaps; several do no harm.
     pub async fn run(&self, stop: CancellationToken) {
-        let mut forget_at = Instant::now();
+        let (mut forget_at, mut replays) = (Instant::now(), ReplayWatch::default());
+        let engine = &self.shared.retrysafe.guard.engine;
         loop {
             let forgets = forget_at <= Instant::now();
             if forgets {
                 forget_at = Instant::now() + FORGET_EVERY;
             }
             let found = self.round(forgets).await;
+            if let Err(error) = replays.pass(engine).await {
+                tracing::warn!(%error, "replays were not written down, and are with the next pass");
+            }
             let pause = if found { Duration::ZERO } else { self.shared.patience.pause };
             tokio::select! {
-                () = stop.cancelled() => return,
+                () = stop.cancelled() => break,
                 () = tokio::time::sleep(pause) => {}
             }
         }
+        self.shared.retrysafe.last_replays().await;
     }
 
     /// One round of everything. Returns whether there was anything to do.
@@ -268,7 +274,7 @@ impl<D: Journal> Recovery<D> {
             Judgement::GoOn => match plan {
                 Some(plan) => {
                     if progress.as_ref().is_some_and(|progress| progress.tries == 0) {
-                        shared.retrysafe.guard.engine.meters.tally.orphaned(1);
+                        shared.retrysafe.guard.engine.meters.orphaned(&record.endpoint);
                     }
                     self.go_on(address, &record, plan.clone(), now).await
                 }
@@ -329,7 +335,9 @@ impl<D: Journal> Recovery<D> {
         tracing::info!(endpoint = %record.endpoint, attempt = %record.attempt, "an abandoned request had not begun; its key is free");
         let engine = &self.shared.retrysafe.guard.engine;
         engine.waiters.wake(address);
-        engine.meters.tally.orphaned(u64::from(freed));
+        if freed {
+            engine.meters.orphaned(&record.endpoint);
+        }
         Ok(if freed { Done::Closed } else { Done::Lost })
     }
 

@@ -115,6 +115,6 @@ impl<D: Journal> Recovery<D> {
             tracing::error!(effect = %staged.name, %why, "a staged effect is given up; a person has to look");
         }
         shared.meters.drained(&sent);
-        shared.database.end_staged(&staged, &sent).await.map(drop)
+        shared.database.end_staged(&staged, &sent, shared.database.now()?).await.map(drop)
     }
 }

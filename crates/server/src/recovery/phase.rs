@@ -117,7 +117,7 @@ impl<'a> Deref for SqlitePhaseTx<'a> {
 struct Staging {
     operation: StatusId,
     plan: Arc<str>,
-    due: Wall,
+    at: Wall,
     effects: Arc<Mutex<Vec<NewEffect>>>,
 }
 
@@ -140,7 +140,7 @@ impl Staging {
             )
             .into());
         }
-        effects.push(NewEffect { name: name.into(), key, payload, due: self.due });
+        effects.push(NewEffect { name: name.into(), key, payload, at: self.at, due: self.at });
         Ok(())
     }
 
@@ -164,7 +164,7 @@ enum Said<T> {
 impl<D: Journal> Attempt<D> {
     fn staging(&self, now: Wall) -> Staging {
         let plan = Arc::clone(self.plan.shape.name());
-        Staging { operation: self.operation, plan, due: now, effects: Arc::default() }
+        Staging { operation: self.operation, plan, at: now, effects: Arc::default() }
     }
 
     /// The commit that belongs to what a phase came to.

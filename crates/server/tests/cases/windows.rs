@@ -9,7 +9,10 @@ use crate::support::{
 };
 use http::StatusCode;
 use retrysafe_core::contract::Contract;
-use retrysafe_store::{ErrorKind, Store};
+use retrysafe_store::{
+    ErrorKind, Store,
+    upkeep::{self, Passed},
+};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -142,6 +145,30 @@ async fn t4_upkeep_reaches_what_stands_behind_records_that_it_must_leave() {
     keep_up(&api).await;
     let census = api.store.census().await.unwrap();
     assert_eq!((census.in_flight, census.uncertain), (600, 1));
+}
+
+/// What was changed before a call failed is changed, and somebody may be waiting to be told: it is seen to its end, and told.
+#[tokio::test(start_paused = true)]
+async fn what_upkeep_marked_is_told_although_another_mark_failed() {
+    let api = Api::new(WINDOWS);
+    let gate = api.gate();
+    api.store.always(Call::Renew, Fault::Fail(ErrorKind::Unavailable));
+    let running = ["one", "two"].map(|key| api.spawn(order(key)));
+    gate.reached(2).await;
+    api.store.clock().advance(Duration::from_secs(11));
+    api.store.once(Call::Mark, Fault::Fail(ErrorKind::Unavailable));
+    let mut passed = Passed::default();
+    let ended = upkeep::pass(&api.store, 10, &mut passed).await;
+    assert_eq!(ended.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(api.store.count(Call::Mark), 2, "the one that failed kept nobody from the other");
+    assert_eq!(passed.marked.len(), 1, "and the other is told");
+    let census = api.store.census().await.unwrap();
+    assert_eq!((census.in_flight, census.uncertain), (1, 1));
+    // The next pass has the rest, and tells of that alone.
+    let mut passed = Passed::default();
+    upkeep::pass(&api.store, 10, &mut passed).await.unwrap();
+    assert_eq!((passed.marked.len(), passed.changed()), (1, 1));
+    running.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
 /// T5: many records are reaped in batches.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use retrysafe_core::{
+    ids::StatusId,
     record::{Expect, Record, State, Uncertainty, Write},
     recovery::{Act, DownstreamKey, Entry, Event, Snapshot, StepName},
 };
@@ -11,7 +12,10 @@ use retrysafe_core::{
 use super::{Place, samples::*};
 use crate::{
     Written,
-    journal::{NewAct, NewEffect, Notes, Sent, StagedCensus, WHY_MAX_BYTES},
+    journal::{
+        EffectState, NewAct, NewEffect, Notes, REPLAYS_AT_ONCE, Replays, Sent, StagedCensus, StagedEffect,
+        WHY_MAX_BYTES,
+    },
 };
 
 fn step(name: &str) -> StepName {
@@ -43,7 +47,8 @@ fn keeps(record: &Record) -> Write {
 
 fn effect(record: &Record, name: &str, due: u64) -> NewEffect {
     let key = DownstreamKey::derive(record.status_id, "rides", &step(name));
-    NewEffect { name: name.into(), key, payload: Bytes::from_static(b"\x00payload\xff"), due: at(due) }
+    let payload = Bytes::from_static(b"\x00payload\xff");
+    NewEffect { name: name.into(), key, payload, at: at(1), due: at(due) }
 }
 
 pub(super) async fn spec_5_3_entries_are_committed_with_their_record_and_read_in_order(place: &dyn Place) {
@@ -144,11 +149,77 @@ pub(super) async fn a_staged_effect_is_one_drainers_at_a_time_and_ends_once(plac
     let again = journals.take_staged(at(15), lease, 1).await.unwrap();
     let [again] = again.as_slice() else { panic!("{again:?}") };
     assert_eq!((&again.name, again.tries, &again.key), (&mail.name, 2, &mail.key));
-    assert!(!journals.end_staged(mail, &Sent::Yes).await.unwrap());
-    assert!(journals.end_staged(again, &Sent::Later(at(40), "busy".into())).await.unwrap());
-    assert!(journals.end_staged(&second[0], &Sent::Never("no such address".into())).await.unwrap());
-    assert!(!journals.end_staged(&second[0], &Sent::Yes).await.unwrap(), "it is over");
+    assert!(!journals.end_staged(mail, &Sent::Yes, at(15)).await.unwrap());
+    assert!(journals.end_staged(again, &Sent::Later(at(40), "busy".into()), at(16)).await.unwrap());
+    assert!(journals.end_staged(&second[0], &Sent::Never("no such address".into()), at(17)).await.unwrap());
+    assert!(!journals.end_staged(&second[0], &Sent::Yes, at(18)).await.unwrap(), "it is over");
     assert_eq!(journals.staged_census().await.unwrap(), StagedCensus { waiting: 2, dead: 1 });
+
+    // And what a person sees of all this.
+    let [mail] = &journals.take_staged(at(41), lease, 1).await.unwrap()[..] else { panic!("it is due") };
+    assert!(journals.end_staged(mail, &Sent::Yes, at(42)).await.unwrap());
+    let standing = |name: &str, state, tries, failure: Option<&str>| StagedEffect {
+        name: name.into(),
+        state,
+        staged: Some(at(1)),
+        tries,
+        failure: failure.map(Into::into),
+    };
+    let all = [
+        standing("event", EffectState::GivenUp { at: Some(at(17)) }, 1, Some("no such address")),
+        standing("later", EffectState::Waiting { due: at(500) }, 0, None),
+        standing("mail", EffectState::Sent { at: Some(at(42)) }, 3, None),
+    ];
+    assert_eq!(journals.staged_of(record.status_id, 9).await.unwrap(), all);
+    assert_eq!(journals.staged_of(record.status_id, 2).await.unwrap(), all[..2]);
+    assert_eq!(journals.staged_of(held(7).status_id, 9).await.unwrap(), []);
+}
+
+pub(super) async fn spec_5_3_replays_of_processes_add_up_where_there_is_a_journal(place: &dyn Place) {
+    let store = open(place);
+    let Some(journals) = store.journals() else { return };
+    let key = address("k");
+    let record = claim(&*store, &key, 1).await;
+    journals.note_if(&key, &keeps(&record), &notes(&record, vec![opened(&record)])).await.unwrap();
+    let bare = claim(&*store, &address("bare"), 2).await;
+    let counted = |record: &Record, times, first, last| Replays {
+        operation: record.status_id,
+        times,
+        first: at(first),
+        last: at(last),
+    };
+    journals.add_replays(&[]).await.unwrap();
+    assert_eq!(journals.replays(record.status_id).await.unwrap(), None);
+    journals.add_replays(&[counted(&record, 3, 20, 30), counted(&bare, 1, 20, 20)]).await.unwrap();
+    // Another process saw it before, and goes on seeing it.
+    journals.add_replays(&[counted(&bare, 1, 20, 20), counted(&record, 2, 10, 40)]).await.unwrap();
+    journals.add_replays(&[counted(&record, 1, 25, 25)]).await.unwrap();
+    assert_eq!(journals.replays(record.status_id).await.unwrap(), Some(counted(&record, 6, 10, 40)));
+    // What has no journal would never be deleted.
+    assert_eq!(journals.replays(bare.status_id).await.unwrap(), None);
+
+    let many = |count: usize| vec![counted(&record, 1, 26, 26); count];
+    let full = journals.add_replays(&many(REPLAYS_AT_ONCE + 1)).await.unwrap_err();
+    assert_eq!(full.kind(), crate::ErrorKind::Full);
+    // As many as there may be, most of which are no operation of this store.
+    let mut most: Vec<Replays> = (1..u128::try_from(REPLAYS_AT_ONCE).unwrap())
+        .map(|id| Replays {
+            operation: StatusId::new(u128::MAX - id),
+            times: u64::MAX,
+            first: at(0),
+            last: at(9),
+        })
+        .collect();
+    most.push(counted(&record, 1, 26, 26));
+    journals.add_replays(&most).await.unwrap();
+    assert_eq!(journals.replays(record.status_id).await.unwrap(), Some(counted(&record, 7, 10, 40)));
+
+    // Deleted with the journal, and not before.
+    let gone = retrysafe_core::record::RemoveIf::Attempt(record.attempt);
+    assert!(store.remove_if(&key, gone).await.unwrap());
+    assert!(journals.replays(record.status_id).await.unwrap().is_some());
+    assert_eq!(journals.forget_journals(at(9), 10).await.unwrap(), 1);
+    assert_eq!(journals.replays(record.status_id).await.unwrap(), None);
 }
 
 pub(super) async fn journals_are_forgotten_when_their_record_is_gone_and_their_effects_are_sent(
@@ -168,7 +239,7 @@ pub(super) async fn journals_are_forgotten_when_their_record_is_gone_and_their_e
     );
     assert_eq!(journals.forget_journals(at(9), 10).await.unwrap(), 0);
     let taken = journals.take_staged(at(5), Duration::from_secs(1), 1).await.unwrap();
-    assert!(journals.end_staged(&taken[0], &Sent::Yes).await.unwrap());
+    assert!(journals.end_staged(&taken[0], &Sent::Yes, at(6)).await.unwrap());
     assert_eq!(journals.forget_journals(at(1), 10).await.unwrap(), 0);
     assert_eq!(journals.forget_journals(at(9), 10).await.unwrap(), 1);
     assert_eq!(journals.journal(record.status_id).await.unwrap(), []);

@@ -140,8 +140,8 @@ async fn server<C: Connection>(connection: &mut C, findings: &mut Findings) -> R
 async fn tables<C: Connection>(connection: &mut C, findings: &mut Findings) -> Result<(), Failure> {
     let engines = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() \
         AND table_name IN ('retrysafe_key', 'retrysafe_response', 'retrysafe_meta', 'retrysafe_effect', \
-        'retrysafe_journal', 'retrysafe_staged', 'retrysafe_act', 'retrysafe_day') AND engine = 'InnoDB'";
-    if number(connection, engines).await? != Some(8) {
+        'retrysafe_journal', 'retrysafe_staged', 'retrysafe_act', 'retrysafe_day', 'retrysafe_replays') AND engine = 'InnoDB'";
+    if number(connection, engines).await? != Some(9) {
         findings.error(
             "engine",
             "a table of the store is missing, or knows no transactions",
@@ -231,7 +231,7 @@ async fn business_table<C: Connection>(
 }
 
 /// What the store does to its tables. The server checks the right to a statement when it is asked to explain it.
-const NEEDED: [(&str, &str); 9] = [
+const NEEDED: [(&str, &str); 10] = [
     ("read retrysafe_key", "EXPLAIN SELECT data FROM retrysafe_key"),
     (
         "insert into retrysafe_key",
@@ -247,6 +247,10 @@ const NEEDED: [(&str, &str); 9] = [
         "EXPLAIN INSERT INTO retrysafe_journal (operation, seq, at_ms, data) VALUES ('', 0, 0, '')",
     ),
     ("update retrysafe_staged", "EXPLAIN UPDATE retrysafe_staged SET tries = 0 WHERE operation = ''"),
+    (
+        "insert into retrysafe_replays",
+        "EXPLAIN INSERT INTO retrysafe_replays (operation, times, first_ms, last_ms) VALUES ('', 0, 0, 0)",
+    ),
     ("update retrysafe_meta", "EXPLAIN UPDATE retrysafe_meta SET clock_ms = 0 WHERE only_row = 2"),
 ];
 

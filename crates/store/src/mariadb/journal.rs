@@ -11,12 +11,12 @@ use super::{
 };
 use crate::{
     ErrorKind, StoreError, StoreFuture, Written,
-    journal::{Journal, LoggedAct, Notes, Sent, Staged, StagedCensus},
+    journal::{COUNTING, Journal, LoggedAct, Notes, Replays, Sent, Staged, StagedCensus, StagedEffect},
     sql::{
         Driver, Statement, Value,
         journal::{
-            FORGETTING, LOG, READING, STAGING, WRITING, act, acts, census, effects, end, entries, journal,
-            note_if, operation, taken,
+            FORGETTING, LOG, READING, STAGING, WRITING, act, acts, census, counted, effects, end, entries,
+            journal, note_if, operation, replays, standing, taken,
         },
         row::address_values,
     },
@@ -32,9 +32,12 @@ pub(super) struct Texts {
     end: Arc<str>,
     census: Arc<str>,
     gone: Arc<str>,
-    forget: [Arc<str>; 2],
+    forget: [Arc<str>; 3],
     acts: Arc<str>,
     acts_of: Arc<str>,
+    staged_of: Arc<str>,
+    add_replays: Arc<str>,
+    replays: Arc<str>,
 }
 
 impl Texts {
@@ -43,8 +46,8 @@ impl Texts {
             append: "INSERT INTO retrysafe_journal (operation, seq, at_ms, namespace, account, `key`, data) \
                  VALUES (?, ?, ?, ?, ?, ?, ?)"
                 .into(),
-            stage: "INSERT INTO retrysafe_staged (operation, name, `key`, payload, state, due_ms, tries) \
-                 VALUES (?, ?, ?, ?, 0, ?, 0)"
+            stage: "INSERT INTO retrysafe_staged (operation, name, `key`, payload, state, due_ms, tries, staged_ms) \
+                 VALUES (?, ?, ?, ?, 0, ?, 0, ?)"
                 .into(),
             log: "INSERT INTO retrysafe_act (at_ms, operation, namespace, account, `key`, act, who, why, evidence) \
                  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -59,7 +62,7 @@ impl Texts {
                  END"
             .into(),
             // Not taken any more, so that a mark is only ever found by the call that made it.
-            end: "UPDATE retrysafe_staged SET state = ?, due_ms = ?, failure = ?, taken = NULL \
+            end: "UPDATE retrysafe_staged SET state = ?, due_ms = ?, failure = ?, ended_ms = ?, taken = NULL \
                  WHERE operation = ? AND name = ? AND tries = ? AND state = 0"
                 .into(),
             census: "SELECT (SELECT COUNT(*) FROM retrysafe_staged WHERE state = 0), \
@@ -73,9 +76,24 @@ impl Texts {
                 .into(),
             // In this order: what is left of a journal whose forgetting was cut in two is found again.
             forget: [
+                "DELETE FROM retrysafe_replays WHERE operation = ?".into(),
                 "DELETE FROM retrysafe_staged WHERE operation = ?".into(),
                 "DELETE FROM retrysafe_journal WHERE operation = ?".into(),
             ],
+            staged_of: "SELECT name, state, due_ms, tries, staged_ms, ended_ms, failure FROM retrysafe_staged \
+                 WHERE operation = ? ORDER BY name LIMIT ?"
+                .into(),
+            // In one order, so that two processes that add to the same rows mostly wait for each other.
+            add_replays: "INSERT INTO retrysafe_replays (operation, times, first_ms, last_ms) \
+                 SELECT UNHEX(t.o), t.n, t.f, t.l FROM JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' COLUMNS \
+                     (o CHAR(32) PATH '$.o', n BIGINT PATH '$.n', f BIGINT PATH '$.f', l BIGINT PATH '$.l')) AS t \
+                   WHERE EXISTS (SELECT 1 FROM retrysafe_journal AS j WHERE j.operation = UNHEX(t.o) AND j.seq = 0) \
+                   ORDER BY t.o \
+                 ON DUPLICATE KEY UPDATE times = retrysafe_replays.times + VALUES(times), \
+                   first_ms = LEAST(retrysafe_replays.first_ms, VALUES(first_ms)), \
+                   last_ms = GREATEST(retrysafe_replays.last_ms, VALUES(last_ms))"
+                .into(),
+            replays: "SELECT times, first_ms, last_ms FROM retrysafe_replays WHERE operation = ?".into(),
             acts: acts_text("").into(),
             acts_of: acts_text("namespace = ? AND account = ? AND `key` = ? AND ").into(),
         }
@@ -143,9 +161,34 @@ impl<D: Driver> Journal for MariaStore<D> {
         })
     }
 
-    fn end_staged<'a>(&'a self, staged: &'a Staged, sent: &'a Sent) -> StoreFuture<'a, bool> {
+    fn staged_of<'a>(&'a self, of: StatusId, limit: usize) -> StoreFuture<'a, Vec<StagedEffect>> {
         Box::pin(async move {
-            let mut values = end(staged, sent);
+            let values = vec![operation(of), count(limit)];
+            let statement = Statement::new(&self.shared.journal.staged_of, values);
+            standing(&self.shared.ask(statement, STAGING, Does::Read, Again::Safe).await?)
+        })
+    }
+
+    fn add_replays<'a>(&'a self, added: &'a [Replays]) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            let values = vec![counted(added)?];
+            self.shared.fits_packet(&values, COUNTING)?;
+            let statement = Statement::new(&self.shared.journal.add_replays, values);
+            // Sent again it could count twice.
+            self.shared.ask(statement, COUNTING, Does::Write, Again::Unsafe).await.map(drop)
+        })
+    }
+
+    fn replays<'a>(&'a self, of: StatusId) -> StoreFuture<'a, Option<Replays>> {
+        Box::pin(async move {
+            let statement = Statement::new(&self.shared.journal.replays, vec![operation(of)]);
+            replays(of, &self.shared.ask(statement, COUNTING, Does::Read, Again::Safe).await?)
+        })
+    }
+
+    fn end_staged<'a>(&'a self, staged: &'a Staged, sent: &'a Sent, at: Wall) -> StoreFuture<'a, bool> {
+        Box::pin(async move {
+            let mut values = end(staged, sent, at);
             // Which of them stands first is a matter of the placeholders.
             values.rotate_left(3);
             let statement = Statement::new(&self.shared.journal.end, values);

@@ -24,10 +24,11 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { number: 1, name: "tables", sql: include_str!("../../migrations/mariadb/0001_tables.sql") },
     Migration { number: 2, name: "journal", sql: include_str!("../../migrations/mariadb/0002_journal.sql") },
     Migration { number: 3, name: "days", sql: include_str!("../../migrations/mariadb/0003_days.sql") },
+    Migration { number: 4, name: "traces", sql: include_str!("../../migrations/mariadb/0004_traces.sql") },
 ];
 
 /// The layout this build reads and writes.
-pub const LAYOUT: i64 = 3;
+pub const LAYOUT: i64 = 4;
 
 /// How long another process may take to migrate.
 const MIGRATION_PATIENCE_SECONDS: u32 = 30;

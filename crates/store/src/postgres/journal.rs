@@ -11,12 +11,12 @@ use super::{
 };
 use crate::{
     ErrorKind, StoreError, StoreFuture, Written,
-    journal::{Journal, LoggedAct, Notes, Sent, Staged, StagedCensus},
+    journal::{COUNTING, Journal, LoggedAct, Notes, Replays, Sent, Staged, StagedCensus, StagedEffect},
     sql::{
         Driver, Statement, Value,
         journal::{
-            FORGETTING, LOG, READING, STAGING, WRITING, act, acts, census, effects, end, entries, journal,
-            note_if, operation, taken,
+            FORGETTING, LOG, READING, STAGING, WRITING, act, acts, census, counted, effects, end, entries,
+            journal, note_if, operation, replays, standing, taken,
         },
         row::address_values,
     },
@@ -34,6 +34,9 @@ pub(super) struct Texts {
     log: Arc<str>,
     acts: Arc<str>,
     acts_of: Arc<str>,
+    staged_of: Arc<str>,
+    add_replays: Arc<str>,
+    replays: Arc<str>,
 }
 
 impl Texts {
@@ -55,8 +58,8 @@ impl Texts {
             )
             .into(),
             stage: format!(
-                "INSERT INTO {s}.staged (operation, name, key, payload, state, due_ms, tries) \
-                 VALUES ($1::bytea, $2::bytea, $3::bytea, $4::bytea, 0, $5::bigint, 0)"
+                "INSERT INTO {s}.staged (operation, name, key, payload, state, due_ms, tries, staged_ms) \
+                 VALUES ($1::bytea, $2::bytea, $3::bytea, $4::bytea, 0, $5::bigint, 0, $6::bigint)"
             )
             .into(),
             read: format!(
@@ -72,7 +75,8 @@ impl Texts {
             )
             .into(),
             end: format!(
-                "UPDATE {s}.staged SET state = $4::bigint, due_ms = $5::bigint, failure = $6::bytea \
+                "UPDATE {s}.staged SET state = $4::bigint, due_ms = $5::bigint, failure = $6::bytea, \
+                   ended_ms = $7::bigint \
                  WHERE operation = $1::bytea AND name = $2::bytea AND tries = $3::bigint AND state = 0"
             )
             .into(),
@@ -87,11 +91,29 @@ impl Texts {
                      AND k.account = j.account AND k.key = j.key AND k.status = j.operation) \
                    AND NOT EXISTS (SELECT FROM {s}.staged AS s WHERE s.operation = j.operation AND s.state = 0) \
                    LIMIT $2::bigint FOR UPDATE SKIP LOCKED), \
+                 counts AS (DELETE FROM {s}.replays USING gone WHERE replays.operation = gone.operation), \
                  effects AS (DELETE FROM {s}.staged USING gone WHERE staged.operation = gone.operation), \
                  entries AS (DELETE FROM {s}.journal USING gone WHERE journal.operation = gone.operation) \
                  SELECT count(*) FROM gone"
             )
             .into(),
+            staged_of: format!(
+                "SELECT name, state, due_ms, tries, staged_ms, ended_ms, failure FROM {s}.staged \
+                 WHERE operation = $1::bytea ORDER BY name LIMIT $2::bigint"
+            )
+            .into(),
+            // In one order, so that two processes that add to the same rows wait for each other and do not deadlock.
+            add_replays: format!(
+                "INSERT INTO {s}.replays AS r (operation, times, first_ms, last_ms) \
+                 SELECT decode(t.o, 'hex'), t.n, t.f, t.l \
+                   FROM jsonb_to_recordset(convert_from($1::bytea, 'UTF8')::jsonb) AS t (o text, n bigint, f bigint, l bigint) \
+                   WHERE EXISTS (SELECT FROM {s}.journal AS j WHERE j.operation = decode(t.o, 'hex') AND j.seq = 0) \
+                   ORDER BY t.o \
+                 ON CONFLICT (operation) DO UPDATE SET times = r.times + excluded.times, \
+                   first_ms = least(r.first_ms, excluded.first_ms), last_ms = greatest(r.last_ms, excluded.last_ms)"
+            )
+            .into(),
+            replays: format!("SELECT times, first_ms, last_ms FROM {s}.replays WHERE operation = $1::bytea").into(),
         }
     }
 }
@@ -152,10 +174,32 @@ impl<D: Driver> Journal for PostgresStore<D> {
         })
     }
 
-    fn end_staged<'a>(&'a self, staged: &'a Staged, sent: &'a Sent) -> StoreFuture<'a, bool> {
+    fn end_staged<'a>(&'a self, staged: &'a Staged, sent: &'a Sent, at: Wall) -> StoreFuture<'a, bool> {
         Box::pin(async move {
-            let statement = Statement::new(&self.inner.journal.end, end(staged, sent));
+            let statement = Statement::new(&self.inner.journal.end, end(staged, sent, at));
             Ok(self.inner.one(statement, STAGING, Does::Write).await?.affected == 1)
+        })
+    }
+
+    fn staged_of<'a>(&'a self, of: StatusId, limit: usize) -> StoreFuture<'a, Vec<StagedEffect>> {
+        Box::pin(async move {
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            let statement = Statement::new(&self.inner.journal.staged_of, vec![operation(of), limit.into()]);
+            standing(&self.inner.one(statement, STAGING, Does::Read).await?)
+        })
+    }
+
+    fn add_replays<'a>(&'a self, added: &'a [Replays]) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            let statement = Statement::new(&self.inner.journal.add_replays, vec![counted(added)?]);
+            self.inner.one(statement, COUNTING, Does::Write).await.map(drop)
+        })
+    }
+
+    fn replays<'a>(&'a self, of: StatusId) -> StoreFuture<'a, Option<Replays>> {
+        Box::pin(async move {
+            let statement = Statement::new(&self.inner.journal.replays, vec![operation(of)]);
+            replays(of, &self.inner.one(statement, COUNTING, Does::Read).await?)
         })
     }
 

@@ -24,10 +24,11 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { number: 2, name: "journal", sql: include_str!("../../migrations/postgres/0002_journal.sql") },
     Migration { number: 3, name: "acts", sql: include_str!("../../migrations/postgres/0003_acts.sql") },
     Migration { number: 4, name: "days", sql: include_str!("../../migrations/postgres/0004_days.sql") },
+    Migration { number: 5, name: "traces", sql: include_str!("../../migrations/postgres/0005_traces.sql") },
 ];
 
 /// The layout this build reads and writes.
-pub const LAYOUT: i64 = 4;
+pub const LAYOUT: i64 = 5;
 
 /// Serializes migrations of all schemas of a database: "rsmigrat" as a number.
 const MIGRATION_LOCK: i64 = 0x7273_6d69_6772_6174;

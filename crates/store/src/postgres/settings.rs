@@ -76,12 +76,13 @@ pub(super) struct Permissions {
 }
 
 /// Every table and what the store does to it.
-const NEEDED: [(&str, &[&str]); 5] = [
+const NEEDED: [(&str, &[&str]); 6] = [
     ("key", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
     ("response", &["SELECT", "INSERT"]),
     ("response_other", &["SELECT", "DELETE"]),
     ("meta", &["SELECT", "UPDATE"]),
     ("deployment_key", &["SELECT", "INSERT"]),
+    ("replays", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
 ];
 
 impl Permissions {

@@ -1,5 +1,7 @@
 //! What the journals of databases have in common: rows as values, and back.
 
+use std::fmt::Write as _;
+
 use retrysafe_core::{
     address::Address,
     ids::StatusId,
@@ -16,7 +18,8 @@ use crate::{
     ErrorKind, Store, StoreError, Written,
     codec::entry,
     journal::{
-        ENTRY_MAX_BYTES, JOURNAL_MAX, LoggedAct, NewAct, NewEffect, Notes, Sent, Staged, StagedCensus,
+        ENTRY_MAX_BYTES, EffectState, JOURNAL_MAX, LoggedAct, NewAct, NewEffect, Notes, Replays, Sent,
+        Staged, StagedCensus, StagedEffect, fits,
     },
     transactional::{Committed, OpenTransaction, Transactional, Undone},
 };
@@ -74,7 +77,7 @@ pub(crate) fn entries(address: &Address, notes: &Notes) -> Result<Vec<Vec<Value>
     notes.entries.iter().map(row).collect()
 }
 
-/// Operation, name, key, payload, due: for each effect of `notes`.
+/// Operation, name, key, payload, due, at: for each effect of `notes`.
 pub(crate) fn effects(notes: &Notes) -> Result<Vec<Vec<Value>>, StoreError> {
     let row = |effect: &NewEffect| match effect.payload.len() > ENTRY_MAX_BYTES {
         true => Err(StoreError::new(ErrorKind::Full, WRITING)),
@@ -84,6 +87,7 @@ pub(crate) fn effects(notes: &Notes) -> Result<Vec<Vec<Value>>, StoreError> {
             Value::bytes(effect.key.as_str().as_bytes()),
             Value::Bytes(effect.payload.clone()),
             effect.due.unix_ms().into(),
+            effect.at.unix_ms().into(),
         ]),
     };
     notes.staged.iter().map(row).collect()
@@ -163,8 +167,8 @@ pub(crate) fn taken(rows: &Rows) -> Result<Vec<Staged>, StoreError> {
     rows.rows.iter().map(|columns| staged(columns).ok_or_else(corrupt)).collect()
 }
 
-/// Operation, name, tries, state, due, failure.
-pub(crate) fn end(staged: &Staged, sent: &Sent) -> Vec<Value> {
+/// Operation, name, tries, state, due, failure, ended.
+pub(crate) fn end(staged: &Staged, sent: &Sent, at: Wall) -> Vec<Value> {
     let (state, due, failure) = match sent {
         Sent::Yes => (SENT, 0, None),
         Sent::Later(due, why) => (WAITING, due.unix_ms(), Some(why)),
@@ -177,6 +181,7 @@ pub(crate) fn end(staged: &Staged, sent: &Sent) -> Vec<Value> {
         state.into(),
         due.into(),
         failure.map(|why| Value::bytes(why.as_bytes())).into(),
+        (state != WAITING).then(|| Value::Int(at.unix_ms())).into(),
     ]
 }
 
@@ -184,4 +189,54 @@ pub(crate) fn end(staged: &Staged, sent: &Sent) -> Vec<Value> {
 pub(crate) fn census(rows: &Rows) -> Result<StagedCensus, StoreError> {
     let count = |at| rows.only(at).and_then(Value::int).map(i64::cast_unsigned).ok_or_else(corrupt);
     Ok(StagedCensus { waiting: count(0)?, dead: count(1)? })
+}
+
+/// From the columns `name, state, due, tries, staged, ended, failure`.
+pub(crate) fn standing(rows: &Rows) -> Result<Vec<StagedEffect>, StoreError> {
+    let at = |value: &Value| value.int().map(Wall::from_unix_ms);
+    let one = |columns: &Vec<Value>| {
+        let [name, state, due, tries, staged, ended, failure] = columns.as_slice() else { return None };
+        let state = match state.int()? {
+            WAITING => EffectState::Waiting { due: at(due)? },
+            SENT => EffectState::Sent { at: at(ended) },
+            DEAD => EffectState::GivenUp { at: at(ended) },
+            _ => return None,
+        };
+        Some(StagedEffect {
+            name: std::str::from_utf8(name.as_bytes()?).ok()?.into(),
+            state,
+            staged: at(staged),
+            tries: u32::try_from(tries.int()?).ok()?,
+            failure: failure.as_bytes().map(|bytes| String::from_utf8_lossy(bytes).into()),
+        })
+    };
+    rows.rows.iter().map(|columns| one(columns).ok_or_else(corrupt)).collect()
+}
+
+/// All of `counted` as one JSON text, for a statement whose text is the same however many there are: a list of `o` (the
+/// operation in hex), `n` (times), `f` and `l` (first and last).
+pub(crate) fn counted(counted: &[Replays]) -> Result<Value, StoreError> {
+    fits(counted)?;
+    let mut text = String::from("[");
+    for (at, one) in counted.iter().enumerate() {
+        let Replays { operation, times, first, last } = one;
+        let (comma, times) = (if at == 0 { "" } else { "," }, i64::try_from(*times).unwrap_or(i64::MAX));
+        let (operation, first, last) = (operation.as_u128(), first.unix_ms(), last.unix_ms());
+        let _ = write!(text, r#"{comma}{{"o":"{operation:032x}","n":{times},"f":{first},"l":{last}}}"#);
+    }
+    text.push(']');
+    Ok(Value::bytes(text.as_bytes()))
+}
+
+/// From the columns `times, first, last`, of which there is at most one row.
+pub(crate) fn replays(operation: StatusId, rows: &Rows) -> Result<Option<Replays>, StoreError> {
+    let Some(columns) = rows.rows.first() else { return Ok(None) };
+    let [times, first, last] = columns.as_slice() else { return Err(corrupt()) };
+    let number = |value: &Value| value.int().ok_or_else(corrupt);
+    Ok(Some(Replays {
+        operation,
+        times: number(times)?.cast_unsigned(),
+        first: Wall::from_unix_ms(number(first)?),
+        last: Wall::from_unix_ms(number(last)?),
+    }))
 }

@@ -22,10 +22,14 @@ use super::{
 use crate::{
     ErrorKind, StoreError, StoreFuture, Written,
     codec::entry,
-    journal::{ENTRY_MAX_BYTES, JOURNAL_MAX, Journal, LoggedAct, Notes, Sent, Staged, StagedCensus},
+    journal::{
+        ENTRY_MAX_BYTES, JOURNAL_MAX, Journal, LoggedAct, Notes, Replays, Sent, Staged, StagedCensus,
+        StagedEffect, fits,
+    },
 };
 
 mod acts;
+mod traces;
 
 const WRITING: &str = "writing to a journal";
 const READING: &str = "reading a journal";
@@ -94,13 +98,34 @@ impl Journal for SqliteStore {
         })
     }
 
-    fn end_staged<'a>(&'a self, staged: &'a Staged, sent: &'a Sent) -> StoreFuture<'a, bool> {
+    fn end_staged<'a>(&'a self, staged: &'a Staged, sent: &'a Sent, at: Wall) -> StoreFuture<'a, bool> {
         let (staged, sent) = (staged.clone(), sent.clone());
         Box::pin(self.submit(Changes::One, move |transaction| {
             let (connection, _) = transaction.parts();
             transaction.touch();
-            end(connection, &staged, &sent)
+            end(connection, &staged, &sent, at)
         }))
+    }
+
+    fn staged_of<'a>(&'a self, operation: StatusId, limit: usize) -> StoreFuture<'a, Vec<StagedEffect>> {
+        Box::pin(ready(self.read(|connection| traces::staged(connection, operation, limit))))
+    }
+
+    fn add_replays<'a>(&'a self, counted: &'a [Replays]) -> StoreFuture<'a, ()> {
+        let counted = fits(counted).map(|()| counted.to_vec());
+        Box::pin(async move {
+            let counted = counted?;
+            self.submit(Changes::Several, move |transaction| {
+                let (connection, _) = transaction.parts();
+                transaction.touch();
+                traces::add(connection, &counted)
+            })
+            .await
+        })
+    }
+
+    fn replays<'a>(&'a self, operation: StatusId) -> StoreFuture<'a, Option<Replays>> {
+        Box::pin(ready(self.read(|connection| traces::replays(connection, operation))))
     }
 
     fn staged_census<'a>(&'a self) -> StoreFuture<'a, StagedCensus> {
@@ -164,12 +189,13 @@ fn insert(connection: &Connection, address: &Address, notes: &Notes) -> Result<(
         }
         connection
             .prepare_cached(
-                "INSERT INTO retrysafe_staged (operation, name, key, payload, state, due, tries)
-                 VALUES (?1, ?2, ?3, ?4, 0, ?5, 0)",
+                "INSERT INTO retrysafe_staged (operation, name, key, payload, state, due, tries, staged)
+                 VALUES (?1, ?2, ?3, ?4, 0, ?5, 0, ?6)",
             )
             .and_then(|mut statement| {
                 let (name, key) = (effect.name.as_bytes(), effect.key.as_str().as_bytes());
-                statement.execute(params![operation, name, key, &effect.payload[..], effect.due.unix_ms()])
+                let (due, at) = (effect.due.unix_ms(), effect.at.unix_ms());
+                statement.execute(params![operation, name, key, &effect.payload[..], due, at])
             })
             .map_err(failed(WRITING))?;
     }
@@ -240,20 +266,21 @@ fn take(
         .collect()
 }
 
-fn end(connection: &Connection, staged: &Staged, sent: &Sent) -> Result<bool, StoreError> {
+fn end(connection: &Connection, staged: &Staged, sent: &Sent, at: Wall) -> Result<bool, StoreError> {
     let (state, due, failure) = match sent {
         Sent::Yes => (SENT, 0, None),
         Sent::Later(due, why) => (WAITING, due.unix_ms(), Some(why.as_bytes())),
         Sent::Never(why) => (DEAD, 0, Some(why.as_bytes())),
     };
     let (operation, name) = (staged.operation.as_u128().to_be_bytes(), staged.name.as_bytes());
+    let ended = (state != WAITING).then(|| at.unix_ms());
     connection
         .prepare_cached(
-            "UPDATE retrysafe_staged SET state = ?4, due = ?5, failure = ?6
+            "UPDATE retrysafe_staged SET state = ?4, due = ?5, failure = ?6, ended = ?7
              WHERE operation = ?1 AND name = ?2 AND tries = ?3 AND state = 0",
         )
         .and_then(|mut statement| {
-            statement.execute(params![operation, name, staged.tries, state, due, failure])
+            statement.execute(params![operation, name, staged.tries, state, due, failure, ended])
         })
         .map(|rows| rows == 1)
         .map_err(failed(STAGING))
@@ -276,6 +303,7 @@ fn forget(connection: &Connection, before: Wall, limit: usize) -> Result<usize, 
         .map_err(failed(FORGETTING))?;
     for operation in &gone {
         for sql in [
+            "DELETE FROM retrysafe_replays WHERE operation = ?1",
             "DELETE FROM retrysafe_staged WHERE operation = ?1",
             "DELETE FROM retrysafe_journal WHERE operation = ?1",
         ] {

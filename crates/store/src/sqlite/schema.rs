@@ -15,7 +15,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 use super::{OpenError, SqliteOptions};
 
 /// The layout this build writes. A file with a later one is refused.
-const SCHEMA: i64 = 5;
+const SCHEMA: i64 = 6;
 
 /// Marks the file as a store of ours, so that no other database is ever mistaken for one: "rsf1".
 const APPLICATION_ID: i64 = 0x7273_6631;
@@ -38,7 +38,7 @@ const TABLES: &str = "
         uncertain     INTEGER NOT NULL,
         completed     INTEGER NOT NULL
     ) STRICT;
-    INSERT INTO retrysafe_meta VALUES (1, 5, 0, NULL, NULL, NULL, 0, 0, 0);
+    INSERT INTO retrysafe_meta VALUES (1, 6, 0, NULL, NULL, NULL, 0, 0, 0);
     CREATE TABLE retrysafe_record (
         id        INTEGER PRIMARY KEY,
         namespace BLOB NOT NULL,
@@ -128,6 +128,21 @@ const DAYS: &str = "
     ) STRICT;
 ";
 
+/// When effects were staged and ended, and how often answers of operations that have a journal were replayed.
+const TRACES: &str = "
+    ALTER TABLE retrysafe_staged ADD COLUMN staged INTEGER;
+    ALTER TABLE retrysafe_staged ADD COLUMN ended INTEGER;
+    CREATE TABLE retrysafe_replays (
+        operation BLOB PRIMARY KEY NOT NULL,
+        times     INTEGER NOT NULL,
+        first_at  INTEGER NOT NULL,
+        last_at   INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+";
+
+/// From layout 5, which had no traces of replays and of effects.
+const FROM_5: &str = "UPDATE retrysafe_meta SET schema = 6;";
+
 /// From layout 4, which counted no days.
 const FROM_4: &str = "UPDATE retrysafe_meta SET schema = 5;";
 
@@ -177,7 +192,7 @@ pub(super) fn prepare(connection: &mut Connection, options: &SqliteOptions) -> R
     let tables: i64 =
         transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(failed)?;
     if tables == 0 {
-        for tables in [TABLES, LEDGER, JOURNALS, ACTS, DAYS] {
+        for tables in [TABLES, LEDGER, JOURNALS, ACTS, DAYS, TRACES] {
             transaction.execute_batch(tables).map_err(failed)?;
         }
         transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(failed)?;
@@ -199,7 +214,11 @@ pub(super) fn prepare(connection: &mut Connection, options: &SqliteOptions) -> R
     }
     if layout(&transaction).map_err(failed)? == Some(4) {
         transaction.execute_batch(FROM_4).and_then(|()| transaction.execute_batch(DAYS)).map_err(failed)?;
-        tracing::info!(path = %path.display(), from = 4, to = SCHEMA, "the layout of the store was upgraded");
+        tracing::info!(path = %path.display(), from = 4, to = 5, "the layout of the store was upgraded");
+    }
+    if layout(&transaction).map_err(failed)? == Some(5) {
+        transaction.execute_batch(FROM_5).and_then(|()| transaction.execute_batch(TRACES)).map_err(failed)?;
+        tracing::info!(path = %path.display(), from = 5, to = SCHEMA, "the layout of the store was upgraded");
     }
     match layout(&transaction).map_err(failed)? {
         Some(SCHEMA) => transaction.commit().map_err(failed),

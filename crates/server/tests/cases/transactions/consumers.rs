@@ -14,10 +14,13 @@ use retrysafe_core::contract::Contract;
 use retrysafe_server::{
     BoxError, Reply, Retrysafe,
     consume::{ConsumeError, Consumed, Consumer, Event, Terms},
-    recovery::{Asked, CallFault, External, Found, Halt, Phase, Plan, Recovery, Request, Shape, Steps},
+    recovery::{
+        Asked, CallFault, External, Found, Halt, Phase, Plan, Recovery, RecoveryFault, Request, Shape, Steps,
+    },
 };
 use retrysafe_store::{
-    Store,
+    Filter, Store,
+    journal::Journal,
     sqlite::{SqliteOptions, SqliteStore},
     transactional::Undone,
 };
@@ -294,8 +297,77 @@ async fn spec_5_3_an_event_in_steps_is_gone_on_with_by_the_next_delivery_and_by_
             if by_completer { Consumed::Replayed(result.clone()) } else { Consumed::Done(result.clone()) };
         assert_eq!(told, expected);
         assert_eq!(deliver(&recovery, "{}").await.unwrap(), Consumed::Replayed(result));
+        // And its timeline will tell of that, as far as it was written down.
+        let records = consumer.database().list(&Filter::default(), None, 9).await.unwrap();
+        let [(_, record)] = records.as_slice() else { panic!("{records:?}") };
+        let replays = async || consumer.database().replays(record.status_id).await.unwrap();
+        assert_eq!(replays().await, None, "no replay costs a write");
+        layer.drain(Duration::ZERO).await;
+        let told = replays().await.unwrap();
+        assert_eq!(told.times, 1 + u64::from(by_completer));
+        assert!(record.opened_at <= told.first && told.first <= told.last);
+        layer.drain(Duration::ZERO).await;
+        assert_eq!(replays().await, Some(told), "and nothing twice");
         assert_eq!(mail.calls.load(Ordering::SeqCst), 1, "the call is made once");
         assert!(mail.asked.load(Ordering::SeqCst) > 0);
         assert_eq!(invoices(&consumer).await, 1);
     }
+}
+
+/// No requests, so no contract: what a consumer says of itself is enough, and the lease is its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_only_consumes_writes_no_contract_and_names_its_lease() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(SqliteStore::open(SqliteOptions::new(folder.path().join("i.db"))).unwrap());
+    store.define("CREATE TABLE invoice (id INTEGER PRIMARY KEY, of TEXT) STRICT").await.unwrap();
+    let terms = || Terms::new("by-mail", WINDOW).unwrap();
+    assert!(terms().lease(Duration::from_millis(999)).is_err());
+    let lease = Duration::from_secs(3);
+    let consumer = Consumer::new(store.clone(), terms().lease(lease).unwrap(), deployment_keys());
+    let gate = Gate::closed();
+    let shape = Shape::new("by-mail").unwrap().phase("draft").unwrap();
+    let plan = {
+        let gate = gate.clone();
+        Plan::new(shape, move |mut steps: Steps<SqliteStore>, request: Request<String>| {
+            let gate = gate.clone();
+            async move {
+                gate.pass().await;
+                steps
+                    .answer_sync("draft", move |tx| {
+                        tx.execute("INSERT INTO invoice (of) VALUES (?1)", [&request.fields])?;
+                        Ok(Reply::json(200, &request.fields))
+                    })
+                    .await
+            }
+        })
+    };
+    let none = Recovery::<SqliteStore>::of_consumers(&[], Duration::from_secs(60));
+    assert!(matches!(none, Err(RecoveryFault::NoConsumer)));
+    let recovery = Recovery::of_consumers(std::slice::from_ref(&consumer), Duration::from_secs(60))
+        .unwrap()
+        .plan(plan)
+        .build()
+        .unwrap();
+    let (again, known) = (consumer.clone(), recovery.clone());
+    let delivery = tokio::spawn(async move {
+        again.steps(&event("evt_1", "{}"), &known, "by-mail", &"evt_1".to_owned()).await
+    });
+    gate.reached(1).await;
+    let records = store.list(&Filter::default(), None, 9).await.unwrap();
+    let until = records[0].1.lease_until().unwrap();
+    let now = store.now().unwrap();
+    assert!(now < until && until <= now.plus(lease), "{:?}", until.since(now));
+    gate.release();
+    let result = Bytes::from("\"evt_1\"");
+    assert_eq!(delivery.await.unwrap().unwrap(), Consumed::Done(result.clone()));
+    let told =
+        consumer.steps(&event("evt_1", "{}"), &recovery, "by-mail", &"evt_1".to_owned()).await.unwrap();
+    assert_eq!((told, invoices(&consumer).await), (Consumed::Replayed(result), 1));
+    // Its upkeep is there without a layer, and counts the claims of consumers.
+    let stop = tokio_util::sync::CancellationToken::new();
+    stop.cancel();
+    recovery.upkeep(stop).await;
+    let days = store.days().await.unwrap();
+    assert_eq!((days[0].claims, days[0].orphans), (1, 0));
+    assert_eq!(store.replays(records[0].1.status_id).await.unwrap().map(|replays| replays.times), Some(1));
 }

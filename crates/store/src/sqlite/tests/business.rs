@@ -4,10 +4,12 @@ use std::sync::mpsc;
 
 use retrysafe_core::{
     claim::Opened,
+    ids::StatusId,
     record::{Record, State},
 };
 
 use super::{batches::in_one_batch, *};
+use crate::journal::{EffectState, Journal, StagedEffect};
 use crate::sqlite::{SqliteTx, Transacted, Verdict};
 
 /// A store with a business table, that waits for its turn as long as a test needs.
@@ -396,6 +398,7 @@ async fn a_file_of_the_first_layout_is_upgraded_and_keeps_its_records_and_fences
         .unwrap()
         .execute_batch(
             "DROP TABLE retrysafe_effect; DROP TABLE retrysafe_journal; DROP TABLE retrysafe_staged; DROP TABLE retrysafe_act; DROP TABLE retrysafe_day;
+             DROP TABLE retrysafe_replays;
              ALTER TABLE retrysafe_record RENAME TO record;
              ALTER TABLE retrysafe_meta RENAME TO meta; UPDATE meta SET schema = 1",
         )
@@ -409,6 +412,32 @@ async fn a_file_of_the_first_layout_is_upgraded_and_keeps_its_records_and_fences
     drop(store);
     // A business table of that name is not taken for the first layout.
     assert_eq!(record(&folder.store(), 2).await, Some(after));
+}
+
+/// A file of layout 5, in which no effect says when it was staged.
+#[tokio::test]
+async fn a_file_without_traces_is_upgraded_and_keeps_its_effects() {
+    let folder = Folder::new();
+    drop(folder.store());
+    Connection::open(folder.path())
+        .unwrap()
+        .execute_batch(
+            "ALTER TABLE retrysafe_staged DROP COLUMN staged; ALTER TABLE retrysafe_staged DROP COLUMN ended;
+             DROP TABLE retrysafe_replays; UPDATE retrysafe_meta SET schema = 5;
+             INSERT INTO retrysafe_staged VALUES (zeroblob(16), CAST('mail' AS BLOB), x'61', x'', 1, 0, 2, NULL)",
+        )
+        .unwrap();
+    let store = folder.store();
+    let effects = store.staged_of(StatusId::new(0), 9).await.unwrap();
+    let old = StagedEffect {
+        name: "mail".into(),
+        state: EffectState::Sent { at: None },
+        staged: None,
+        tries: 2,
+        failure: None,
+    };
+    assert_eq!(effects, [old]);
+    assert_eq!(store.replays(StatusId::new(0)).await.unwrap(), None);
 }
 
 /// Not by a mistake of ours, nor by a statement of whoever has the file.

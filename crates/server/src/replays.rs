@@ -1,0 +1,152 @@
+//! How often answers of requests of several steps were replayed, for their timelines.
+//!
+//! A replay must not cost a write, so a process counts in memory, and upkeep writes what it counted now and then, in one commit.
+//! What was not written down yet ends with the process: what a timeline shows is *at least* so much. Only records that have a
+//! journal are counted; everybody else's replays do not come by here.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use retrysafe_core::{
+    ids::StatusId,
+    record::{Record, RecoveryClass},
+    time::Wall,
+};
+use retrysafe_store::{
+    ErrorKind, StoreError,
+    journal::{REPLAYS_AT_ONCE, Replays},
+};
+use tokio::time::Instant;
+
+use crate::engine::Engine;
+
+/// The most operations whose replays are counted between two writes. Replays of more are counted by a metric alone.
+const OPERATIONS_MAX: usize = 4 * REPLAYS_AT_ONCE;
+/// How often what was counted is written down.
+const WRITE_EVERY: Duration = Duration::from_secs(10);
+
+/// Whose journal tells of replays of `record`. `None`: it has none.
+pub(crate) fn journal_of(record: &Record) -> Option<StatusId> {
+    (record.recovery == RecoveryClass::Phased).then_some(record.status_id)
+}
+
+/// What this process counted since it last wrote it down.
+#[derive(Default)]
+pub(crate) struct ReplayTally {
+    counted: Mutex<HashMap<StatusId, Replays>>,
+}
+
+impl ReplayTally {
+    /// Counts one. `false`: there is no room for another operation.
+    pub(crate) fn note(&self, operation: StatusId, now: Wall) -> bool {
+        self.add(Replays { operation, times: 1, first: now, last: now })
+    }
+
+    fn add(&self, more: Replays) -> bool {
+        let mut counted = self.lock();
+        let room = counted.len() < OPERATIONS_MAX;
+        match counted.get_mut(&more.operation) {
+            Some(present) => {
+                present.times = present.times.saturating_add(more.times);
+                present.first = present.first.min(more.first);
+                present.last = present.last.max(more.last);
+            }
+            None if room => {
+                counted.insert(more.operation, more);
+            }
+            None => return false,
+        }
+        true
+    }
+
+    fn take(&self) -> Vec<Replays> {
+        std::mem::take(&mut *self.lock()).into_values().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<StatusId, Replays>> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Engine {
+    /// The answer of `operation` was replayed.
+    pub(crate) fn replayed_of(&self, operation: StatusId) {
+        let counted = self.store.now().is_ok_and(|now| self.replays.note(operation, now));
+        if !counted {
+            self.meters.replay_untold(1);
+        }
+    }
+
+    /// Writes down what was counted. What a store did not take is with the next write; what it may have taken is not written
+    /// again, or a timeline would tell of more than there was.
+    pub(crate) async fn write_replays(&self) -> Result<(), StoreError> {
+        let counted = self.replays.take();
+        let Some(journals) = self.store.journals() else { return Ok(()) };
+        let mut ended = Ok(());
+        for batch in counted.chunks(REPLAYS_AT_ONCE) {
+            let Err(error) = journals.add_replays(batch).await else { continue };
+            let again = error.kind() != ErrorKind::Unknown;
+            let kept = |one: &Replays| again && self.replays.add(*one);
+            let untold = batch.iter().filter(|one| !kept(one)).map(|one| one.times).sum();
+            self.meters.replay_untold(untold);
+            ended = ended.and(Err(error));
+        }
+        ended
+    }
+}
+
+/// When this process wrote its count down.
+#[derive(Default)]
+pub(crate) struct ReplayWatch {
+    wrote_at: Option<Instant>,
+}
+
+impl ReplayWatch {
+    /// Writes down what was counted, if it is time.
+    pub(crate) async fn pass(&mut self, engine: &Engine) -> Result<(), StoreError> {
+        if self.wrote_at.is_some_and(|at| at.elapsed() < WRITE_EVERY) {
+            return Ok(());
+        }
+        self.wrote_at = Some(Instant::now());
+        engine.write_replays().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Wall {
+        Wall::from_unix_ms(1000 * second)
+    }
+
+    #[test]
+    fn an_operation_is_one_row_however_often_it_is_replayed() {
+        let tally = ReplayTally::default();
+        for second in [5, 3, 9] {
+            assert!(tally.note(StatusId::new(1), at(second)));
+        }
+        let one = Replays { operation: StatusId::new(1), times: 3, first: at(3), last: at(9) };
+        assert_eq!(tally.take(), [one]);
+        assert_eq!(tally.take(), [], "written once");
+    }
+
+    #[test]
+    fn a_full_tally_goes_on_counting_what_it_has_and_refuses_the_rest() {
+        let tally = ReplayTally::default();
+        for id in 0..OPERATIONS_MAX {
+            assert!(tally.note(StatusId::new(id as u128), at(1)));
+        }
+        assert!(!tally.note(StatusId::new(u128::MAX), at(2)));
+        assert!(tally.note(StatusId::new(0), at(2)));
+        let taken = tally.take();
+        assert_eq!(
+            (taken.len(), taken.iter().map(|one| one.times).sum()),
+            (OPERATIONS_MAX, OPERATIONS_MAX as u64 + 1)
+        );
+        assert!(tally.note(StatusId::new(u128::MAX), at(3)), "there is room again");
+    }
+}
