@@ -1,8 +1,8 @@
 //! A seeded simulation: many clients, processes whose clocks differ, completers and a reaper, and everything goes wrong.
 //!
 //! The [model](crate::model) searches all that can happen to one request within few steps. This runs thousands of steps of few
-//! of the possible orders: six clients on three keys, three processes that crash, sleep past their leases and have clocks of
-//! their own, a network that loses questions and answers and delivers writes seconds late, a provider that can be asked,
+//! of the possible orders: six clients on three keys, three processes that crash, sleep past their leases and have wall clocks
+//! that are minutes off, a plan of three steps or of five, a network that loses questions and answers and delivers writes seconds late, a provider that can be asked,
 //! de-duplicates, or neither. **What is decided is decided by the real functions**, as in the model.
 //!
 //! Two phases. In the *safety* phase anything may fail, and no promise may be broken ([`Run::broken`]). Then the *quiet* phase:
@@ -20,7 +20,9 @@
 //! ```
 //!
 //! # Limits
-//! - Clocks differ by half a second at most, which the provider's margin has to cover; a clock that jumps is the store's matter.
+//! - Time is the store's (protocol 10), as a process heard it: what two processes tell differs by a second at most, which the
+//!   provider's margin has to cover. Their own clocks are up to ten minutes off, and in nobody's way as long as nobody looks at them:
+//!   [`simulate_by_own_clocks`] does. A clock of the store that jumps is the store's matter, and clients send no instants.
 //! - The pause between the last look at an intent's age and the call is none, as the margin is for that.
 //!
 //! [`operate`]: retrysafe_core::operate
@@ -29,6 +31,7 @@ mod act;
 mod chance;
 mod hold;
 mod people;
+mod plan;
 mod store;
 mod world;
 
@@ -44,8 +47,10 @@ const WINDOW: Duration = Duration::from_millis(6_000);
 const REAP: Duration = Duration::from_millis(9_000);
 const PROVIDER_WINDOW: Duration = Duration::from_millis(12_000);
 const PROVIDER_MARGIN: Duration = Duration::from_millis(4_000);
-/// How far the clock of a process may be off, either way.
+/// How far a process may be off in what it heard of the store's clock, either way.
 const SKEW_MS: u64 = 500;
+/// How far its own wall clock may be off, either way.
+const WALL_SKEW_MS: u64 = 600_000;
 /// When the quiet phase begins, when people begin to look, and when it is over.
 const QUIET_AT_MS: u64 = 30_000;
 const PEOPLE_AT_MS: u64 = QUIET_AT_MS + 8_000;
@@ -80,6 +85,7 @@ pub struct Counts {
     pub pauses: u64,
     pub refused: u64,
     pub charges: u64,
+    pub bookings: u64,
     pub replays: u64,
     pub reaped: u64,
     pub freed: u64,
@@ -92,7 +98,7 @@ pub struct Counts {
 
 impl Counts {
     /// Each with its name.
-    pub fn named(&self) -> [(&'static str, u64); 15] {
+    pub fn named(&self) -> [(&'static str, u64); 16] {
         [
             ("claims", self.claims),
             ("takeovers", self.takeovers),
@@ -101,6 +107,7 @@ impl Counts {
             ("pauses", self.pauses),
             ("writes of holders that were taken over, refused", self.refused),
             ("charges", self.charges),
+            ("second calls of the longer plan", self.bookings),
             ("replays", self.replays),
             ("reaped", self.reaped),
             ("freed", self.freed),
@@ -115,12 +122,25 @@ impl Counts {
 
 /// Runs `seed`, with `mutant` in place of the protocol.
 pub fn simulate(seed: u64, mutant: Option<Mutant>) -> Run {
-    World::new(seed, mutant, false).run().0
+    World::new(seed, mutant, Clocks::OfTheStore, false).run().0
+}
+
+/// Runs `seed` with processes that look at their own clocks instead of the store's: a mutant of its own, which is here to be
+/// caught. Where nothing could break, nothing is shown by what holds.
+pub fn simulate_by_own_clocks(seed: u64) -> Run {
+    World::new(seed, None, Clocks::OfProcesses, false).run().0
+}
+
+/// Whose time a process tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Clocks {
+    OfTheStore,
+    OfProcesses,
 }
 
 /// The same, and what happened, in its order: for people who look for why.
 pub fn story(seed: u64, mutant: Option<Mutant>) -> (Run, Vec<String>) {
-    World::new(seed, mutant, true).run()
+    World::new(seed, mutant, Clocks::OfTheStore, true).run()
 }
 
 /// The provider of a seed: each kind in its turn, or the one that the mutant does harm with.

@@ -2,7 +2,7 @@
 
 use retrysafe_sim::{
     model::Mutant,
-    simulation::{simulate, story},
+    simulation::{simulate, simulate_by_own_clocks, story},
 };
 
 /// Enough for every test run.
@@ -45,6 +45,13 @@ fn every_mutant_is_caught_by_chance() {
         let seed = caught.unwrap_or_else(|| panic!("{} was not caught", mutant.name()));
         println!("{}: seed {seed}, {:?}", mutant.name(), simulate(seed, Some(mutant)).broken);
     }
+}
+
+/// Protocol 10: the same processes with the same clocks, looked at.
+#[test]
+fn processes_that_look_at_their_own_clocks_are_caught() {
+    let caught = (0..CAUGHT_WITHIN).find(|seed| simulate_by_own_clocks(*seed).broken.is_some());
+    assert!(caught.is_some(), "clocks that are ten minutes off broke nothing");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use retrysafe_core::{
 use super::{
     KEYS, LEASE, PATIENCE, SERVERS,
     store::{Commit, Op, Row, Said, Store},
-    world::{At, Happens, Task, Told, World},
+    world::{At, Called, Happens, Task, Told, World},
 };
 use crate::request::{decision, recovery};
 
@@ -54,8 +54,8 @@ impl World {
                     }
                 }
             }
-            Happens::CallArrives { task, ticket, operation } => {
-                let receipt = self.charge(operation);
+            Happens::CallArrives { task, ticket, call } => {
+                let receipt = self.charge(call);
                 let heard = (!self.fails(80)).then_some(receipt);
                 let after = if heard.is_some() { self.chance.between(1, 200) } else { CALL_TIMEOUT_MS };
                 self.at(after, Happens::CallSaid { task, ticket, receipt: heard });
@@ -65,8 +65,8 @@ impl World {
                     self.call_said(task, receipt);
                 }
             }
-            Happens::AskArrives { task, ticket, operation } => {
-                let known = self.charged.get(&operation).and_then(|charges| charges.first());
+            Happens::AskArrives { task, ticket, call } => {
+                let known = self.charged.get(&call).and_then(|charges| charges.first());
                 let found = known.map_or(Found::Absent, |(_, receipt)| Found::Done(receipt_bytes(*receipt)));
                 let found = if self.fails(100) { Found::Silent } else { found };
                 let after = self.chance.between(1, 50);
@@ -255,7 +255,7 @@ impl World {
                 Some(operation) => Op::Journal(operation),
                 None => Op::Load,
             },
-            At::Calling | At::Asking(_) => return,
+            At::Calling(_) | At::Asking(..) => return,
         };
         self.asks_store(id, op);
     }
@@ -367,7 +367,7 @@ impl World {
         let progress = Progress::of(journal).ok();
         let standing = progress
             .as_ref()
-            .map_or(Standing::Unopened, |progress| Standing::Known(progress, Some(&self.shape)));
+            .map_or(Standing::Unopened, |progress| Standing::Known(progress, Some(&self.plan.shape)));
         let seq = u32::try_from(journal.len()).unwrap_or(u32::MAX);
         let attempt = AttemptId::new(self.chance.id());
         match judge(record, standing, &self.terms, now) {
@@ -392,7 +392,8 @@ impl World {
     fn crashes(&mut self, server: usize) {
         let next = self.chance.between(3_000, 14_000);
         self.at(next, Happens::Crashes { server });
-        let skew = self.draw_skew();
+        // Drawn in any case, so that the quiet phase is the same chance.
+        let off_ms = self.off_by();
         if self.quiet {
             return;
         }
@@ -400,8 +401,7 @@ impl World {
         // Every other time it comes back, on another machine.
         state.up = !state.up;
         if state.up {
-            state.skew_ms = skew;
-            return;
+            return self.hears_the_time(server, off_ms);
         }
         self.counts.crashes += 1;
         self.tell(format_args!("process {server} crashes"));
@@ -426,23 +426,23 @@ impl World {
     // ---- the provider
 
     /// Sends the call. It may be lost on the way, before anything left, or arrive late.
-    pub(super) fn calls(&mut self, id: u32, operation: StatusId) {
+    pub(super) fn calls(&mut self, id: u32, call: Called) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         task.ticket += 1;
         let ticket = task.ticket;
         let after = self.chance.between(1, CALL_MS);
         if !self.fails(50) {
-            self.at(after, Happens::CallArrives { task: id, ticket, operation });
+            self.at(after, Happens::CallArrives { task: id, ticket, call });
         }
         self.at(CALL_TIMEOUT_MS + CALL_MS, Happens::CallSaid { task: id, ticket, receipt: None });
     }
 
-    pub(super) fn asks_provider(&mut self, id: u32, operation: StatusId) {
+    pub(super) fn asks_provider(&mut self, id: u32, call: Called) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         task.ticket += 1;
         let ticket = task.ticket;
         let after = self.chance.between(1, 50);
-        self.at(after, Happens::AskArrives { task: id, ticket, operation });
+        self.at(after, Happens::AskArrives { task: id, ticket, call });
     }
 }
 

@@ -7,15 +7,16 @@ use retrysafe_core::{
     record::{RecoveryClass, RemoveIf, State, Uncertainty, Write},
     recovery::{
         AfterAsk, AfterFailure, Attended, CallFailure, DownstreamKey, Entry, Event, Found, Intent, Next,
-        Progress, Snapshot, Stopped, asked, failed, is_untouched, next, pause,
+        Progress, Snapshot, StepName, Stopped, asked, failed, is_untouched, next, pause,
     },
 };
 
 use super::{
     LEASE, PATIENCE, REAP, WINDOW,
     act::{ADDRESS, receipt_bytes, receipt_in},
+    plan::{CHARGE, Does},
     store::{Commit, Op, Row},
-    world::{At, CHARGE, CREATE, FINISH, Happens, Held, Then, Told, World},
+    world::{At, Happens, Held, Then, Told, World},
 };
 use crate::model::Mutant;
 
@@ -43,9 +44,9 @@ impl World {
             // A handler without steps: it calls, and answers what it was told.
             RecoveryClass::Outside | RecoveryClass::Atomic | RecoveryClass::Deduplicated => {
                 if let Some(task) = self.tasks.get_mut(&id) {
-                    task.at = At::Calling;
+                    task.at = At::Calling(CHARGE);
                 }
-                self.calls(id, operation);
+                self.calls(id, (operation, CHARGE));
             }
             RecoveryClass::Phased => {
                 if let Some(task) = self.tasks.get_mut(&id) {
@@ -91,7 +92,7 @@ impl World {
         let event = match journal.is_empty() {
             true if by == Attended::Completer => return drop(self.tasks.remove(&id)),
             true => Event::Opened {
-                plan: self.shape.text(),
+                plan: self.plan.shape.text(),
                 request: Snapshot { principal: "rider".into(), fields: bytes::Bytes::new() },
                 deadline: now.plus(PATIENCE),
             },
@@ -143,7 +144,7 @@ impl World {
         }
         match then {
             Then::GoOn => self.steps(id),
-            Then::Call => self.about_to_call(id),
+            Then::Call(step) => self.about_to_call(id, step),
             Then::Tell(told) => self.answers(id, told),
         }
     }
@@ -157,38 +158,44 @@ impl World {
             return drop(self.tasks.remove(&id));
         };
         let operation = task.held.as_ref().map(|held| held.operation);
-        for step in [CREATE, CHARGE, FINISH] {
-            let name = self.steps[step].clone();
-            let Ok(does) = next(&progress, &self.shape, &name, by, now) else {
+        for step in 0..self.plan.steps.len() {
+            let name = self.step(step);
+            let Ok(next) = next(&progress, &self.plan.shape, &name, by, now) else {
                 return self.stops(id, Stopped::Astray { what: "the shape".into() });
             };
-            match does {
+            match next {
                 Next::Skip(_) => continue,
-                Next::Run if step == CREATE => {
-                    let done = Event::Done { step: name, result: bytes::Bytes::new() };
-                    self.notes(id, vec![done], Row::Create, Then::GoOn);
-                }
-                Next::Run if step == CHARGE && self.mutant == Some(Mutant::IntentAfterTheCall) => {
-                    self.about_to_call(id);
-                }
-                Next::Run if step == CHARGE => {
-                    let Some(intent) = operation.map(|operation| self.intent(operation)) else { return };
-                    self.notes(id, vec![intent], Row::None, Then::Call);
-                }
-                Next::Run => {
-                    let receipt = progress.result(&self.steps[CHARGE]).map_or(0, receipt_in);
-                    let done = Event::Done { step: name, result: bytes::Bytes::new() };
-                    self.completes(id, receipt, vec![done, Event::Ended { status: 201 }]);
-                }
+                Next::Run => match self.plan.does(step) {
+                    Does::Writes(row) => {
+                        let done = Event::Done { step: name, result: bytes::Bytes::new() };
+                        self.notes(id, vec![done], row, Then::GoOn);
+                    }
+                    Does::Calls if self.mutant == Some(Mutant::IntentAfterTheCall) => {
+                        self.about_to_call(id, step);
+                    }
+                    Does::Calls => {
+                        let Some(intent) = operation.map(|operation| self.intent(operation, step)) else {
+                            return;
+                        };
+                        self.notes(id, vec![intent], Row::None, Then::Call(step));
+                    }
+                    Does::Answers => {
+                        let receipt = progress.result(&self.step(CHARGE)).map_or(0, receipt_in);
+                        let done = Event::Done { step: name, result: bytes::Bytes::new() };
+                        self.completes(id, receipt, vec![done, Event::Ended { status: 201 }]);
+                    }
+                },
                 Next::Ask(intent) => {
                     if let Some(task) = self.tasks.get_mut(&id) {
-                        task.at = At::Asking(Box::new(intent));
+                        task.at = At::Asking(Box::new(intent), step);
                     }
                     if let Some(operation) = operation {
-                        self.asks_provider(id, operation);
+                        self.asks_provider(id, (operation, step));
                     }
                 }
-                Next::Resend(_) => self.notes(id, vec![Event::Resent { step: name }], Row::None, Then::Call),
+                Next::Resend(_) => {
+                    self.notes(id, vec![Event::Resent { step: name }], Row::None, Then::Call(step));
+                }
                 Next::Uncertain(why) => self.stops(id, why),
                 Next::TooLate => self.parks(id, Vec::new()),
             }
@@ -196,20 +203,24 @@ impl World {
         }
     }
 
-    fn intent(&self, operation: retrysafe_core::ids::StatusId) -> Event {
-        let step = self.steps[CHARGE].clone();
+    fn step(&self, step: usize) -> StepName {
+        self.plan.steps[step].0.clone()
+    }
+
+    fn intent(&self, operation: retrysafe_core::ids::StatusId, step: usize) -> Event {
+        let step = self.step(step);
         let key = DownstreamKey::derive(operation, "rides", &step);
         Event::Intent { step, key, request: bytes::Bytes::new() }
     }
 
-    fn known_intent(&self, id: u32) -> Option<Intent> {
+    fn known_intent(&self, id: u32, step: usize) -> Option<Intent> {
         let progress = self.tasks.get(&id)?.held.as_ref()?.progress.as_ref()?;
-        progress.intent(&self.steps[CHARGE]).cloned()
+        progress.intent(&self.step(step)).cloned()
     }
 
     /// The last look before the call.
-    fn about_to_call(&mut self, id: u32) {
-        let intent = self.known_intent(id);
+    fn about_to_call(&mut self, id: u32, step: usize) {
+        let intent = self.known_intent(id, step);
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let server = task.server;
         let Some((operation, lost)) = task.held.as_ref().map(|held| (held.operation, held.lost)) else {
@@ -219,42 +230,43 @@ impl World {
             // Taken over, for all that is known: nothing foreign is begun any more.
             return self.answers(id, Told::InFlight);
         }
-        task.at = At::Calling;
+        task.at = At::Calling(step);
         let now = self.clock(server);
         if let (Some(resend), Some(intent)) = (self.external.resend, &intent)
             && !resend.permits(now.since(intent.at))
         {
-            return self.stops(id, Stopped::Unresolved { step: self.steps[CHARGE].clone() });
+            return self.stops(id, Stopped::Unresolved { step: self.step(step) });
         }
         if intent.is_some() && self.fails(50) {
-            return self.call_failed(id, CallFailure::NotSent);
+            return self.call_failed(id, step, CallFailure::NotSent);
         }
-        self.calls(id, operation);
+        self.calls(id, (operation, step));
     }
 
     pub(super) fn call_said(&mut self, id: u32, receipt: Option<u32>) {
         let Some(task) = self.tasks.get(&id) else { return };
+        let At::Calling(called) = task.at else { return };
         let phased = task.held.as_ref().is_some_and(|held| held.claim.recovery() == RecoveryClass::Phased);
         match (phased, receipt) {
             (true, Some(receipt)) => {
-                let step = self.steps[CHARGE].clone();
+                let step = self.step(called);
                 let result = Event::Result { step, result: receipt_bytes(receipt) };
-                let events = match (self.known_intent(id), self.tasks[&id].held.as_ref()) {
-                    (None, Some(held)) => vec![self.intent(held.operation), result],
+                let events = match (self.known_intent(id, called), self.tasks[&id].held.as_ref()) {
+                    (None, Some(held)) => vec![self.intent(held.operation, called), result],
                     _ => vec![result],
                 };
                 self.notes(id, events, Row::None, Then::GoOn);
             }
-            (true, None) => self.call_failed(id, CallFailure::Unknown),
+            (true, None) => self.call_failed(id, called, CallFailure::Unknown),
             (false, Some(receipt)) => self.completes(id, receipt, Vec::new()),
             (false, None) => self.holds_back(id, Uncertainty::UpstreamLost, Vec::new()),
         }
     }
 
-    fn call_failed(&mut self, id: u32, failure: CallFailure) {
-        let Some(intent) = self.known_intent(id) else { return self.parks(id, Vec::new()) };
+    fn call_failed(&mut self, id: u32, called: usize, failure: CallFailure) {
+        let Some(intent) = self.known_intent(id, called) else { return self.parks(id, Vec::new()) };
         let Some(now) = self.tasks.get(&id).map(|task| self.clock(task.server)) else { return };
-        let step = self.steps[CHARGE].clone();
+        let step = self.step(called);
         match failed(self.external, &step, &intent, failure, now) {
             AfterFailure::Void => self.parks(id, vec![Event::NotSent { step }]),
             AfterFailure::Later => self.parks(id, Vec::new()),
@@ -264,17 +276,19 @@ impl World {
 
     pub(super) fn ask_said(&mut self, id: u32, found: Found) {
         let Some(task) = self.tasks.get(&id) else { return };
-        let At::Asking(intent) = task.at.clone() else { return };
-        let (now, step) = (self.clock(task.server), self.steps[CHARGE].clone());
+        let At::Asking(intent, called) = task.at.clone() else { return };
+        let (now, step) = (self.clock(task.server), self.step(called));
         let absent = found == Found::Absent;
         match asked(self.external, &step, &intent, found, now) {
             _ if absent && self.mutant == Some(Mutant::AbsenceIsFailure) => {
-                self.notes(id, vec![Event::Resent { step }], Row::None, Then::Call);
+                self.notes(id, vec![Event::Resent { step }], Row::None, Then::Call(called));
             }
             AfterAsk::Record(result) => {
                 self.notes(id, vec![Event::Result { step, result }], Row::None, Then::GoOn);
             }
-            AfterAsk::Resend => self.notes(id, vec![Event::Resent { step }], Row::None, Then::Call),
+            AfterAsk::Resend => {
+                self.notes(id, vec![Event::Resent { step }], Row::None, Then::Call(called));
+            }
             AfterAsk::Later => self.parks(id, Vec::new()),
             AfterAsk::Uncertain(why) => self.stops(id, why),
         }

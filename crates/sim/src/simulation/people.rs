@@ -12,6 +12,7 @@ use retrysafe_core::{
 use super::{
     KEYS, REAP, WINDOW,
     act::receipt_bytes,
+    plan::CHARGE,
     store::{Commit, Row, Said},
     world::{Happens, World},
 };
@@ -32,7 +33,8 @@ impl World {
 
     fn person_decides(&mut self, key: usize, record: &Record) {
         let now = self.clock(0);
-        let charged = self.charged.get(&record.status_id).and_then(|charges| charges.first()).copied();
+        let charged =
+            self.charged.get(&(record.status_id, CHARGE)).and_then(|charges| charges.first()).copied();
         let journal = self.store.journal(record.status_id);
         let worn_out = journal.iter().rev().find_map(|entry| match &entry.event {
             Event::Stopped(why) => Some(matches!(why, Stopped::GaveUp { .. } | Stopped::Abandoned)),
@@ -65,7 +67,7 @@ impl World {
                 self.counts.released += 1;
                 // Its local work is undone by hand.
                 if let Some(epoch) = self.epoch(key) {
-                    epoch.creates = 0;
+                    (epoch.creates, epoch.enters) = (0, 0);
                 }
                 if let Some(record) = self.store.remove(key, removal) {
                     self.removed(key, removal, &record);

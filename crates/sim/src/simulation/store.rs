@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use retrysafe_core::{
     ids::{Fence, StatusId},
     record::{Expect, Record, RemoveIf, State, Write},
-    recovery::{Entry, Event},
+    recovery::Entry,
     time::Wall,
 };
 
@@ -18,6 +18,8 @@ pub(super) enum Row {
     None,
     /// The ride.
     Create,
+    /// What stands between the two calls of the longer plan.
+    Enter,
     /// Its confirmation, with the answer.
     Finish,
 }
@@ -149,9 +151,4 @@ impl Store {
             State::Completed { reap_at, .. } => *reap_at <= now,
         }
     }
-}
-
-/// Whether an entry tells that a call is about to be made.
-pub(super) fn is_intent(event: &Event) -> bool {
-    matches!(event, Event::Intent { .. })
 }

@@ -9,17 +9,18 @@ use std::{
 use retrysafe_core::{
     claim::Claim,
     ids::StatusId,
-    record::{Expect, Record, RemoveIf, State, Write},
-    recovery::{Attended, Event, External, Found, Intent, Progress, Shape, StepName, Terms},
+    record::{Expect, Record, RecoveryClass, RemoveIf, State, Write},
+    recovery::{Attended, Event, External, Found, Intent, Progress, Terms},
     time::Wall,
 };
 
 use super::{
-    CLIENTS, Counts, END_MS, KEYS, PATIENCE, PEOPLE_AT_MS, PROVIDER_MARGIN, PROVIDER_WINDOW, QUIET_AT_MS,
-    Run, SERVERS, SKEW_MS, WINDOW,
+    CLIENTS, Clocks, Counts, END_MS, KEYS, PATIENCE, PEOPLE_AT_MS, PROVIDER_MARGIN, PROVIDER_WINDOW,
+    QUIET_AT_MS, Run, SERVERS, SKEW_MS, WALL_SKEW_MS, WINDOW,
     chance::Chance,
+    plan::{CHARGE, Plan},
     provider,
-    store::{Commit, Op, Row, Said, Store, is_intent},
+    store::{Commit, Op, Row, Said, Store},
 };
 use crate::model::{Mutant, Provider};
 
@@ -59,7 +60,7 @@ pub(super) enum Happens {
     CallArrives {
         task: u32,
         ticket: u32,
-        operation: StatusId,
+        call: Called,
     },
     CallSaid {
         task: u32,
@@ -69,7 +70,7 @@ pub(super) enum Happens {
     AskArrives {
         task: u32,
         ticket: u32,
-        operation: StatusId,
+        call: Called,
     },
     AskSaid {
         task: u32,
@@ -98,6 +99,9 @@ pub(super) enum Happens {
     PersonLooks,
 }
 
+/// A foreign call, as its provider knows it: of which operation, and which step.
+pub(super) type Called = (StatusId, usize);
+
 /// What a caller is told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Told {
@@ -111,8 +115,10 @@ pub(super) enum Told {
 pub(super) struct Server {
     pub(super) up: bool,
     pub(super) paused_until: u64,
-    /// What its clock tells besides the truth.
-    pub(super) skew_ms: i64,
+    /// What its own wall clock tells besides the truth.
+    pub(super) wall_ms: i64,
+    /// What it adds to that, since it heard what the store's clock said then.
+    pub(super) offset_ms: i64,
 }
 
 /// Somebody who wants something done, and asks until it is.
@@ -159,15 +165,15 @@ pub(super) enum At {
     Reaping(RemoveIf),
     Reading,
     Committing(Box<Commit>, Then),
-    Calling,
-    Asking(Box<Intent>),
+    Calling(usize),
+    Asking(Box<Intent>, usize),
 }
 
 /// What follows a commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Then {
     GoOn,
-    Call,
+    Call(usize),
     Tell(Told),
 }
 
@@ -175,8 +181,10 @@ pub(super) enum Then {
 #[derive(Clone, Default, Debug)]
 pub(super) struct Epoch {
     pub(super) operations: Vec<StatusId>,
-    pub(super) receipts: Vec<u32>,
+    /// Of each call, with its step.
+    pub(super) receipts: Vec<(usize, u32)>,
     pub(super) creates: u32,
+    pub(super) enters: u32,
     pub(super) finishes: u32,
     pub(super) done_at: Option<u64>,
     /// Freed by somebody who knows that nothing happened.
@@ -189,16 +197,18 @@ pub(super) struct World {
     pub(super) mutant: Option<Mutant>,
     pub(super) provider: Provider,
     pub(super) external: External,
-    pub(super) shape: Shape,
-    pub(super) steps: [StepName; 3],
+    pub(super) plan: Plan,
+    clocks: Clocks,
     pub(super) terms: Terms,
     pub(super) chance: Chance,
+    /// Chance of its own, so that wall clocks change nothing else of what a seed draws.
+    walls: Chance,
     pub(super) now: u64,
     queue: BinaryHeap<Reverse<(u64, u64)>>,
     due: BTreeMap<u64, Happens>,
     numbers: u64,
     pub(super) store: Store,
-    pub(super) charged: BTreeMap<StatusId, Vec<(u64, u32)>>,
+    pub(super) charged: BTreeMap<Called, Vec<(u64, u32)>>,
     pub(super) receipts: u32,
     pub(super) servers: Vec<Server>,
     pub(super) clients: Vec<Client>,
@@ -218,31 +228,24 @@ pub(super) struct World {
 /// What a right clock says at the beginning.
 const EPOCH_MS: i64 = 1_000_000;
 
-pub(super) const CREATE: usize = 0;
-pub(super) const CHARGE: usize = 1;
-pub(super) const FINISH: usize = 2;
+/// Makes another stream of a seed.
+const WALLS: u64 = 0x7761_6c6c_7761_6c6c;
 
 impl World {
-    pub(super) fn new(seed: u64, mutant: Option<Mutant>, tells: bool) -> Self {
+    pub(super) fn new(seed: u64, mutant: Option<Mutant>, clocks: Clocks, tells: bool) -> Self {
         let provider = provider(seed, mutant);
         let external = match provider {
             Provider::Asked => External::ASK,
             Provider::Deduplicates => External::resend(PROVIDER_WINDOW, PROVIDER_MARGIN),
             Provider::Plain => External::NEVER_AGAIN,
         };
-        let names = ["create", "charge", "finish"];
-        let shape = Shape::new("rides")
-            .and_then(|shape| shape.phase(names[CREATE]))
-            .and_then(|shape| shape.external(names[CHARGE], external))
-            .and_then(|shape| shape.phase(names[FINISH]));
-        let step = |name: &str| StepName::new(name).unwrap_or_else(|_| unreachable!("a plain name"));
         let mut world = Self {
             seed,
             mutant,
             provider,
             external,
-            shape: shape.unwrap_or_else(|_| unreachable!("plain names")),
-            steps: names.map(step),
+            plan: Plan::of(seed, external),
+            clocks,
             terms: Terms {
                 tries_max: 6,
                 pause_first: std::time::Duration::from_millis(200),
@@ -251,6 +254,7 @@ impl World {
                 keep: std::time::Duration::from_millis(12_000),
             },
             chance: Chance::of(seed),
+            walls: Chance::of(seed ^ WALLS),
             now: 0,
             queue: BinaryHeap::new(),
             due: BTreeMap::new(),
@@ -277,8 +281,9 @@ impl World {
 
     fn begin(&mut self) {
         for server in 0..SERVERS {
-            let skew_ms = self.draw_skew();
-            self.servers.push(Server { up: true, paused_until: 0, skew_ms });
+            self.servers.push(Server { up: true, paused_until: 0, wall_ms: 0, offset_ms: 0 });
+            let off_ms = self.off_by();
+            self.hears_the_time(server, off_ms);
             let first = self.chance.between(100, 900);
             self.at(first, Happens::Passes { server });
             let crash = self.chance.between(1_000, 12_000);
@@ -339,14 +344,35 @@ impl World {
         self.broken.get_or_insert(promise);
     }
 
-    /// What the clock of a process says.
-    pub(super) fn clock(&self, server: usize) -> Wall {
-        let skew = self.servers.get(server).map_or(0, |server| server.skew_ms);
-        Wall::from_unix_ms(EPOCH_MS + i64::try_from(self.now).unwrap_or(i64::MAX) + skew)
+    /// What the store's clock says.
+    fn truth(&self) -> i64 {
+        EPOCH_MS + i64::try_from(self.now).unwrap_or(i64::MAX)
     }
 
-    pub(super) fn draw_skew(&mut self) -> i64 {
-        i64::try_from(self.chance.below(2 * SKEW_MS + 1)).unwrap_or(0) - i64::try_from(SKEW_MS).unwrap_or(0)
+    /// The time as a process tells it: the store's, counted on from what it heard.
+    pub(super) fn clock(&self, server: usize) -> Wall {
+        let (wall, offset) =
+            self.servers.get(server).map_or((0, 0), |server| (server.wall_ms, server.offset_ms));
+        let own = self.truth() + wall;
+        Wall::from_unix_ms(match self.clocks {
+            Clocks::OfTheStore => own + offset,
+            Clocks::OfProcesses => own,
+        })
+    }
+
+    /// How far off the next process is in what it hears of the store's clock.
+    pub(super) fn off_by(&mut self) -> i64 {
+        either_way(&mut self.chance, SKEW_MS)
+    }
+
+    /// A process begins, on whatever machine: it is told the store's time, a little off by the way it came.
+    pub(super) fn hears_the_time(&mut self, server: usize, off_ms: i64) {
+        let heard = self.truth() + off_ms;
+        let wall_ms = either_way(&mut self.walls, WALL_SKEW_MS);
+        let own = self.truth() + wall_ms;
+        if let Some(state) = self.servers.get_mut(server) {
+            (state.wall_ms, state.offset_ms) = (wall_ms, heard - own);
+        }
     }
 
     /// Whether something fails that fails `per_mille` times in a thousand, while anything may.
@@ -383,17 +409,19 @@ impl World {
         self.counts.uncertain += u64::from(matches!(write.next.state, State::Uncertain { .. }));
         if let Some(epoch) = self.epoch(key) {
             epoch.creates += u32::from(*row == Row::Create);
+            epoch.enters += u32::from(*row == Row::Enter);
             epoch.finishes += u32::from(*row == Row::Finish);
             // The window is counted from when its holder looked at the clock, which a slow commit may be long after.
             if let State::Completed { at, .. } = write.next.state {
                 epoch.done_at.get_or_insert(u64::try_from(at.unix_ms() - EPOCH_MS).unwrap_or(0));
             }
         }
-        self.check(key, write);
+        self.check(key, write, *row);
         let journal = self.store.journal(write.next.status_id);
         let folded = Progress::of(journal);
+        // Past its first call a request is brought to its end, whoever was told what (protocol 24).
         let late = entries.iter().any(|entry| {
-            is_intent(&entry.event)
+            self.plan.begins_outside(&entry.event)
                 && resumed_by_completer(journal)
                 && folded.as_ref().is_ok_and(|progress| progress.is_late(entry.at))
         });
@@ -426,23 +454,31 @@ impl World {
         }
     }
 
-    fn check(&mut self, key: usize, write: &Write) {
+    fn check(&mut self, key: usize, write: &Write, row: Row) {
+        let in_steps = row == Row::Finish && write.next.recovery == RecoveryClass::Phased;
+        let calls: Vec<usize> = if in_steps { self.plan.calls().collect() } else { Vec::new() };
         let Some(epoch) = self.epoch(key) else { return };
-        let twice = epoch.creates > 1 || epoch.finishes > 1;
-        let uncharged = matches!(write.next.state, State::Completed { .. }) && epoch.receipts.is_empty();
+        let made = |call: &usize| epoch.receipts.iter().any(|(step, _)| step == call);
+        let twice = epoch.creates > 1 || epoch.enters > 1 || epoch.finishes > 1;
+        let uncharged = matches!(write.next.state, State::Completed { .. }) && !made(&CHARGE);
+        let left_out = !calls.iter().all(made);
         if twice {
             self.breaks("local work is committed at most once until its window is over");
         }
         if uncharged {
             self.breaks("what is completed was charged");
         }
+        if left_out {
+            self.breaks("a plan that came to its end made each of its calls");
+        }
     }
 
-    /// The provider charges, or knows the call. The receipt.
-    pub(super) fn charge(&mut self, operation: StatusId) -> u32 {
+    /// The provider does what it is called for, or knows the call. The receipt.
+    pub(super) fn charge(&mut self, call: Called) -> u32 {
+        let (operation, step) = call;
         let now = self.now;
         let window = u64::try_from(PROVIDER_WINDOW.as_millis()).unwrap_or(u64::MAX);
-        let known = self.charged.get(&operation).and_then(|charges| charges.first()).copied();
+        let known = self.charged.get(&call).and_then(|charges| charges.first()).copied();
         if let Some((first, receipt)) = known
             && self.provider == Provider::Deduplicates
             && now < first + window
@@ -450,19 +486,19 @@ impl World {
             return receipt;
         }
         self.receipts += 1;
-        self.counts.charges += 1;
+        *(if step == CHARGE { &mut self.counts.charges } else { &mut self.counts.bookings }) += 1;
         let receipt = self.receipts;
-        self.charged.entry(operation).or_default().push((now, receipt));
+        self.charged.entry(call).or_default().push((now, receipt));
         // The latest: a claim that was freed, and sent again because its answer was lost, is the same operation once more.
         let mut epochs = self.epochs.iter_mut().flat_map(|epochs| epochs.iter_mut().rev());
         let epoch = epochs.find(|epoch| epoch.operations.contains(&operation));
         let twice = epoch.is_none_or(|epoch| {
-            epoch.receipts.push(receipt);
-            epoch.receipts.len() > 1
+            epoch.receipts.push((step, receipt));
+            epoch.receipts.iter().filter(|(of, _)| *of == step).count() > 1
         });
-        self.tell(format_args!("the provider charges: receipt {receipt}"));
+        self.tell(format_args!("the provider is called for step {step}: receipt {receipt}"));
         if twice {
-            self.breaks("a request is charged at most once until its window is over");
+            self.breaks("each call of a request is made at most once until its window is over");
         }
         receipt
     }
@@ -470,7 +506,7 @@ impl World {
     /// A caller is about to be shown a receipt.
     pub(super) fn shows(&mut self, key: usize, receipt: u32) {
         let epochs = self.epochs.get_mut(key).into_iter().flatten();
-        let epoch = epochs.into_iter().find(|epoch| epoch.receipts.contains(&receipt));
+        let epoch = epochs.into_iter().find(|epoch| epoch.receipts.contains(&(CHARGE, receipt)));
         let right = epoch.is_some_and(|epoch| *epoch.shown.get_or_insert(receipt) == receipt);
         if !right {
             self.breaks("every caller is shown the one receipt of a charge that happened");
@@ -511,6 +547,11 @@ impl World {
             self.breaks("in the end every client was shown its receipt");
         }
     }
+}
+
+/// Up to `most` more or less than nothing.
+fn either_way(chance: &mut Chance, most: u64) -> i64 {
+    i64::try_from(chance.below(2 * most + 1)).unwrap_or(0) - i64::try_from(most).unwrap_or(0)
 }
 
 /// A word for an entry.
