@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use retrysafe_core::{codes::Code, contract::*, key::KeySyntax, record::RecoveryClass};
+use retrysafe_core::{address::Namespace, codes::Code, contract::*, key::KeySyntax, record::RecoveryClass};
 
 const SMALL: &str = include_str!("contract/small.toml");
 const FULL: &str = include_str!("contract/full.toml");
@@ -250,4 +250,19 @@ fn any_prefix_of_a_contract_is_read_or_refused() {
 fn every_fault_of_a_bad_contract_is_told_in_one_answer() {
     let faults = Contract::parse(include_str!("contract/bad.toml"), "bad.toml").unwrap_err();
     insta::assert_snapshot!(faults.to_string());
+}
+
+/// What is for events alone has no endpoint; what is for requests has one, or guards nothing.
+#[test]
+fn a_contract_of_events_has_no_endpoint_and_what_is_parsed_has() {
+    let name = Namespace::new("by-mail").unwrap();
+    let (day, minute) = (Duration::from_secs(86_400), Duration::from_secs(60));
+    let contract = Contract::of_events(&name, day, minute).unwrap();
+    assert!(contract.endpoints.is_empty());
+    assert_eq!((contract.namespace, contract.longest_retry_chain), (name.clone(), day));
+    assert_eq!((contract.answer_timeout, contract.unlisted), (minute, Unlisted::Refuse));
+    assert!(Contract::of_events(&name, day, Duration::ZERO).is_err(), "no time at all");
+    let parsed = "api = 'A'\nnamespace = 'a'\nlongest_retry_chain = '1h'\nunlisted = 'refuse'\n";
+    let faults = Contract::parse(parsed, "a.toml").unwrap_err();
+    assert!(faults.to_string().contains("the contract guards nothing"), "{faults}");
 }

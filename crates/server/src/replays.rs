@@ -149,4 +149,26 @@ mod tests {
         );
         assert!(tally.note(StatusId::new(u128::MAX), at(3)), "there is room again");
     }
+
+    /// A store that is closing took nothing: it is counted when there is one again.
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn what_was_not_written_down_is_with_the_next_write() {
+        use std::sync::Arc;
+
+        use retrysafe_core::{address::Namespace, contract::Contract};
+        use retrysafe_store::sqlite::{SqliteOptions, SqliteStore};
+
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(SqliteStore::open(SqliteOptions::new(folder.path().join("keys.db"))).unwrap());
+        let (name, day) = (Namespace::new("mails").unwrap(), Duration::from_secs(86_400));
+        let contract = Contract::of_events(&name, day, Duration::from_secs(9)).unwrap();
+        let engine = Engine::new(Arc::new(contract), store.clone());
+        assert!(engine.replays.note(StatusId::new(1), at(5)));
+        store.close();
+        assert_eq!(engine.write_replays().await.unwrap_err().kind(), ErrorKind::Unavailable);
+        assert!(engine.replays.note(StatusId::new(1), at(7)));
+        let both = Replays { operation: StatusId::new(1), times: 2, first: at(5), last: at(7) };
+        assert_eq!(engine.replays.take(), [both]);
+    }
 }
