@@ -247,7 +247,14 @@ impl Gate<'_> {
             api = self.start_again()?;
         }
         let told_first = first.as_ref().filter(|it| (200..300).contains(&it.status));
-        let seen_first = if told_first.is_some() { self.seen(&values, &baseline) } else { Vec::new() };
+        let mut blind = None;
+        let mut seen = |gate: &mut Self| {
+            gate.seen(&values, &baseline).unwrap_or_else(|why| {
+                blind = Some(why);
+                Vec::new()
+            })
+        };
+        let seen_first = if told_first.is_some() { seen(self) } else { Vec::new() };
         if blow == Blow::Disk && told_first.is_some() && seen_first.iter().all(|seen| seen.total > 0) {
             missed = missed.or_else(|| Some(unfelt()));
         }
@@ -255,15 +262,17 @@ impl Gate<'_> {
         let (end, last) = self.end(&values, way, AGAIN, stale);
         self.stub.calls(&self.marker(&values)).iter().for_each(|call| self.story.called(call));
         let (second, taken) = taken.map_or((None, None), |(end, answer)| (Some(end), answer));
+        let seen = seen(self);
         let crash = Crash {
-            missed,
+            // Who counts nothing has seen nothing that is wrong.
+            missed: blind.or(missed),
             first: first.as_ref().map(|answer| answer.status),
             seen_first,
             second,
             end,
             differs: differ(&[taken, first, last]),
             calls: self.calls(&values),
-            seen: self.seen(&values, &baseline),
+            seen,
             notes,
         };
         drop(api);
@@ -369,8 +378,10 @@ impl Gate<'_> {
         contains.unwrap_or_else(|| values.nonce.clone())
     }
 
-    fn seen(&mut self, values: &Values, baseline: &Baseline) -> Vec<Seen> {
-        self.observers.settled(std::slice::from_ref(values), baseline, &|_| false).unwrap_or_default()
+    fn seen(&mut self, values: &Values, baseline: &Baseline) -> Result<Vec<Seen>, Missed> {
+        self.observers
+            .settled(std::slice::from_ref(values), baseline, &|_| false)
+            .map_err(|blind| unreadable(&blind.observer, &blind.what))
     }
 
     /// The last round as one that shows a fault, with what shows it without the gate.

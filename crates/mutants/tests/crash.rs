@@ -222,3 +222,18 @@ fn a_full_disk_is_told_honestly_and_survived() {
     assert_eq!(verdict(&broken, "K8"), Some(Verdict::Fail), "{broken:#?}");
     assert!(said(&broken, "K8", "201 was told"), "{broken:#?}");
 }
+
+#[test]
+fn an_observer_that_cannot_count_passes_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (own, stub) = (address(), address());
+    let books = format!("--books=sqlite:{}", folder.path().join("orders.db").display());
+    let arguments = [format!("--provider={stub}"), books];
+    // It is asked about one operation, so nothing is read before the first.
+    let tables = ORDERS.replace("/orders?note", "/nowhere?note");
+    let report = run("sound-booked", (own, stub), &arguments, "sweep = 1", &tables);
+    for id in ["K1", "K3", "K4", "K5"] {
+        assert_eq!(verdict(&report, id), Some(Verdict::Inconclusive), "{id}: {report:#?}");
+        assert!(said(&report, id, "observer `list` cannot count"), "{id}: {report:#?}");
+    }
+}

@@ -138,8 +138,10 @@ fn write(tx: &SqliteTx<'_>, paid: &Paid) -> Result<retrysafe::consume::Bytes, re
     let amount: i64 =
         tx.query_row("SELECT amount FROM orders WHERE id = ?1", [&paid.order], |row| row.get(0))?;
     tx.execute("INSERT INTO invoice (order_id, amount) VALUES (?1, ?2)", (&paid.order, amount))?;
+    // Before the ledger of effects writes a row of its own.
+    let invoice = tx.last_insert_rowid();
     tx.effect("invoice")?;
-    Ok(format!("invoice {}", tx.last_insert_rowid()).into())
+    Ok(format!("invoice {invoice}").into())
 }
 
 /// Tells the broker. If this is lost, the message comes again and is found done.

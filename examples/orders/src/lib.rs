@@ -113,9 +113,11 @@ fn order(tx: &SqliteTx<'_>, order: NewOrder) -> Result<Reply, Refuse> {
         "INSERT INTO orders (account, item, amount) VALUES (?1, ?2, ?3)",
         (account, &order.item, order.amount),
     )?;
+    // Before anything else is written: what the ledger of effects writes has a number, too.
+    let id = tx.last_insert_rowid();
     // For the watcher that looks for what happened twice.
     tx.effect("order")?;
-    Ok(taken(tx.last_insert_rowid(), &order))
+    Ok(taken(id, &order))
 }
 
 /// Whether this account may order that, before anybody looks at the stock.

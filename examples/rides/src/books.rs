@@ -50,9 +50,11 @@ impl Books for SqliteStore {
                     "INSERT INTO ride (rider, \"to\", cents) VALUES (?1, ?2, ?3)",
                     (rider, new.to, new.cents),
                 )?;
+                // Before anything else is written: what the ledger of effects writes has a number, too.
+                let id = tx.last_insert_rowid();
                 // For the watcher that looks for what happened twice.
                 tx.effect("create")?;
-                Ok(Phase::Point(tx.last_insert_rowid()))
+                Ok(Phase::Point(id))
             })
             .await
     }

@@ -153,6 +153,18 @@ async fn a_ride_is_created_charged_confirmed_and_mailed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn each_ride_has_a_number_of_its_own_whatever_else_is_written_beside_it() {
+    let service = service(&[]).await;
+    for (key, id) in [("ride-1", 1), ("ride-2", 2), ("ride-3", 3)] {
+        let (status, body) = service.until_decided(key).await;
+        assert_eq!(status, StatusCode::CREATED, "{body}");
+        let ride: example_rides::Ride = serde_json::from_str(&body).unwrap();
+        // Rows are numbered from 1; the ledger of effects has as many again.
+        assert_eq!(ride.id, id, "the receipt would be another ride's");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn whatever_the_provider_does_the_retry_charges_once() {
     // The fault, and how often the provider sees the key in all: a lost answer is asked for, not sent for again.
     let cases = [(Fault::Busy, 1), (Fault::LoseCall, 1), (Fault::LoseAnswer, 1), (Fault::Error, 1)];

@@ -48,8 +48,9 @@ async fn receive(State(receiver): State<Receiver>, body: Bytes) -> Response {
         .consumer
         .guard_sync(&event, move |tx| {
             tx.execute("INSERT INTO invoice (event, order_id) VALUES (?1, ?2)", (paid.id, paid.order))?;
-            tx.effect("invoice")?;
+            // Before the ledger of effects writes a row of its own.
             let invoice = tx.last_insert_rowid();
+            tx.effect("invoice")?;
             Ok::<_, Box<dyn std::error::Error + Send + Sync>>(format!("invoice {invoice}").into())
         })
         .await;

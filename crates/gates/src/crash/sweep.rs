@@ -50,15 +50,19 @@ pub(super) fn part(gate: &mut Gate<'_>, ends: Instant) -> Result<Part, NotRun> {
         landed += 1;
         let again = gate.start()?;
         let (end, _) = gate.end(&values, Recovery::Retry, AGAIN, 0);
+        let (seen, missed) = match gate.seen(&values, &baseline) {
+            Ok(seen) => (seen, None),
+            Err(missed) => (Vec::new(), Some(missed)),
+        };
         let crash = Crash {
-            missed: None,
+            missed,
             first: None,
             seen_first: Vec::new(),
             second: None,
             end,
             differs: None,
             calls: gate.calls(&values),
-            seen: gate.seen(&values, &baseline),
+            seen,
             notes: Vec::new(),
         };
         drop(again);

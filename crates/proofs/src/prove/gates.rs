@@ -1,5 +1,6 @@
 //! gates.N: gates that have failed before they pass.
 
+mod crashed;
 pub(super) mod mutants;
 pub(super) mod natural;
 pub(super) mod ours;

@@ -1,4 +1,5 @@
-//! gates.4: retrysafe under its own gate. All stores, in the service and as a gateway, every arm.
+//! gates.4: retrysafe under its own gates. All stores, in the service and as a gateway, every arm; and requests of several steps
+//! under the crash gate.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -87,10 +88,14 @@ impl Subject<'_> {
 pub(crate) fn prove(scale: Scale) -> Result<bool> {
     if !scale.quick() {
         // One at a time: nothing else may widen or narrow a window.
-        return Ok(in_the_service(scale)? & in_the_transactions(scale)? & as_a_gateway(scale)?);
+        return Ok(in_the_service(scale)?
+            & in_the_transactions(scale)?
+            & as_a_gateway(scale)?
+            & super::crashed::prove(scale)?);
     }
     std::thread::scope(|scope| {
-        let groups: [fn(Scale) -> Result<bool>; 3] = [in_the_service, in_the_transactions, as_a_gateway];
+        let groups: [fn(Scale) -> Result<bool>; 4] =
+            [in_the_service, in_the_transactions, as_a_gateway, super::crashed::prove];
         let running = groups.map(|group| scope.spawn(move || group(scale)));
         let mut holds = true;
         for group in running {
