@@ -22,8 +22,12 @@
 //! tens of bytes for each instance, three times in a lease.
 
 mod books;
+#[cfg(feature = "mysql")]
+mod mariadb;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "redis")]
+mod redis;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
@@ -39,8 +43,12 @@ use retrysafe_core::retry::{
     budget::{Fleet, FleetRule, Lease, Report},
 };
 
+#[cfg(feature = "mysql")]
+pub use mariadb::MariaFleet;
 #[cfg(feature = "postgres")]
 pub use postgres::PgFleet;
+#[cfg(feature = "redis")]
+pub use redis::RedisFleet;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteFleet;
 

@@ -31,6 +31,8 @@ println!(\"{}\", answer.status());
 mod drive;
 #[cfg(feature = "fleet")]
 pub mod fleet;
+#[cfg(feature = "tonic")]
+mod grpc;
 #[cfg(feature = "http")]
 mod hedging;
 mod history;
@@ -59,6 +61,8 @@ pub use crate::http::{
 pub use crate::reqwest::{Answer, BuildFault, Client, ClientBuilder, RequestBuilder, Resumed, StillOpen};
 #[cfg(feature = "tower")]
 pub use crate::tower::{BODY_KEPT_MAX, RetryFuture, RetryLayer, RetryService};
+#[cfg(feature = "tonic")]
+pub use grpc::{CODE_METADATA, Grpc, GrpcError, GrpcFailed};
 pub use history::{History, Step, Told};
 pub use host::{Clock, Host, Sleep, VirtualClock};
 pub use key::{Key, KeyRefused, NoRandomness};

@@ -127,6 +127,11 @@ impl Retries {
         Self { host, ..self }
     }
 
+    #[cfg(feature = "tonic")]
+    pub(crate) fn target(&self) -> &str {
+        &self.target
+    }
+
     /// The schedule and the worst case, before anything runs.
     pub fn explain(&self) -> Plan {
         self.policy.explain()

@@ -10,6 +10,7 @@
 //! | [`mariadb`] | `RETRYSAFE_TEST_MARIADB` | `mysql://root@127.0.0.1:3306` |
 //! | [`postgres`] | `RETRYSAFE_TEST_POSTGRES` | `postgres://postgres@127.0.0.1:5432` |
 //! | [`rabbitmq`] | `RETRYSAFE_TEST_RABBITMQ` | `amqp://guest:guest@127.0.0.1:5672/%2f` |
+//! | [`redis`] | `RETRYSAFE_TEST_REDIS` | `redis://127.0.0.1:6379` |
 
 #![allow(
     clippy::unwrap_used,
@@ -24,6 +25,7 @@ pub mod mariadb;
 pub mod pgbouncer;
 pub mod postgres;
 pub mod rabbitmq;
+pub mod redis;
 mod tools;
 
 pub use certificates::Certificates;

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use retrysafe_client::fleet::{FleetStore, MemoryFleet, PgFleet, SqliteFleet, join};
+use retrysafe_client::fleet::{
+    FleetFault, FleetStore, MariaFleet, MemoryFleet, PgFleet, RedisFleet, SqliteFleet, join,
+};
 use retrysafe_core::retry::{
     Budget, Mono, Pace,
-    budget::{FleetRule, Rules},
+    budget::{FleetRule, Report, Rules},
 };
-use retrysafe_testbed::postgres::Database;
+use retrysafe_testbed::{mariadb, postgres::Database, redis};
 
 const INSTANCES: usize = 100;
 const CALLS: usize = 20;
@@ -69,6 +71,58 @@ async fn a_hundred_instances_keep_one_share_in_postgres() {
     let pool = sqlx::PgPool::connect(&database.url()).await.unwrap();
     let account = PgFleet::open(pool, "payments", FleetRule::default()).await.unwrap();
     keeps_one_share(outage(&account).await);
+}
+
+#[tokio::test]
+async fn a_hundred_instances_keep_one_share_in_mariadb() {
+    let database = tokio::task::spawn_blocking(mariadb::Database::create).await.unwrap();
+    let pool = mysql_async::Pool::new(database.url().as_str());
+    let account = MariaFleet::open(pool.clone(), "payments", FleetRule::default()).await.unwrap();
+    keeps_one_share(outage(&account).await);
+    in_step_or_at_once(|| MariaFleet::open(pool.clone(), "race", FleetRule::default())).await;
+    pool.disconnect().await.unwrap();
+    tokio::task::spawn_blocking(move || drop(database)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_hundred_instances_keep_one_share_in_redis() {
+    let space = tokio::task::spawn_blocking(redis::Space::create).await.unwrap();
+    let named = |name: &str| format!("{}{name}", space.prefix());
+    let account = RedisFleet::open(space.url(), &named("payments"), FleetRule::default()).await.unwrap();
+    keeps_one_share(outage(&account).await);
+    let race = named("race");
+    in_step_or_at_once(|| RedisFleet::open(space.url(), &race, FleetRule::default())).await;
+    tokio::task::spawn_blocking(move || drop(space)).await.unwrap();
+}
+
+/// Instances that exchange at the same moment get what they would have got one after the other: nobody's report is lost.
+async fn in_step_or_at_once<A, F>(open: impl Fn() -> F)
+where
+    A: FleetStore + 'static,
+    F: Future<Output = Result<A, FleetFault>>,
+{
+    const AT_ONCE: u32 = 20;
+    const FIRST_ATTEMPTS: u32 = 50;
+    let account = Arc::new(open().await.unwrap());
+    let report = Report { number: 1, first_attempts: FIRST_ATTEMPTS, wanted: 1_000, ..Report::default() };
+    let tasks: Vec<_> = (0..AT_ONCE)
+        .map(|instance| {
+            let account = Arc::clone(&account);
+            tokio::spawn(async move { account.exchange(u64::from(instance), &report).await.unwrap().tokens })
+        })
+        .collect();
+    let mut leased = 0;
+    for task in tasks {
+        leased += u64::from(task.await.unwrap());
+    }
+    // The last one sees the first attempts of all, and takes what the others left. A fleet gets a tenth of its share in each
+    // tenth of the window: a report that was lost would leave that short of a token.
+    let last = Report { number: 1, wanted: 100_000, ..Report::default() };
+    leased += u64::from(account.exchange(u64::from(AT_ONCE), &last).await.unwrap().tokens);
+    let rule = FleetRule::default().ratio;
+    let share = u64::from(AT_ONCE * FIRST_ATTEMPTS) * u64::from(rule.per_million) / 1_000_000
+        + u64::from(rule.reserve);
+    assert!(leased >= share / 10 && leased <= share, "{leased} tokens of {share}");
 }
 
 /// The task brings tokens, and an instance without any does not retry.

@@ -6,6 +6,7 @@ mod answers;
 mod calls;
 mod failures;
 mod fleets;
+mod grpc;
 mod intents;
 mod nesting;
 mod server;
