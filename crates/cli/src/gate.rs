@@ -204,13 +204,13 @@ fn gates(args: &RunArgs, wanted: Wanted) -> Result<Option<Verdict>, Failure> {
         }
         return Ok(None);
     }
-    for (bases, estimate) in concurrency
+    let reached = concurrency
         .iter()
-        .map(|(plan, estimate)| (&plan.bases, *estimate))
-        .chain(verify.iter().map(|(plan, estimate)| (&plan.bases, *estimate)))
-        .chain(crash.iter().map(|(plan, estimate)| (&plan.plan.bases, *estimate)))
-    {
-        permit(bases, estimate, &allowance).map_err(|refused| Failure::usage(refused.0))?;
+        .map(|(plan, estimate)| (plan.bases.clone(), *estimate))
+        .chain(verify.iter().map(|(plan, estimate)| (plan.bases.clone(), *estimate)))
+        .chain(crash.iter().map(|(plan, estimate)| (plan.all_bases(), *estimate)));
+    for (bases, estimate) in reached {
+        permit(&bases, estimate, &allowance).map_err(|refused| Failure::usage(refused.0))?;
     }
     let seed = match args.seed {
         Some(seed) => seed,

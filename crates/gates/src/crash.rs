@@ -72,7 +72,7 @@ enum Recovery {
 /// What a run sends at most.
 #[must_use]
 pub fn estimate(plan: &CrashPlan) -> Estimate {
-    let rounds = 2 * Blow::ALL.len() as u64 + u64::from(plan.sweep);
+    let rounds = 2 * (Blow::ALL.len() as u64 + u64::from(TRIES)) + u64::from(plan.sweep);
     let retries = plan.settled_within.as_millis() / RETRY.as_millis().max(1);
     let retries = u64::try_from(retries).unwrap_or(u64::MAX);
     Estimate {
@@ -106,13 +106,12 @@ pub fn run(
         plan.plan.concurrency.quiet,
         Some(&stub),
     );
-    let second = plan.second.iter().map(|second| second.base.clone());
-    let bases = plan.plan.bases.iter().cloned().chain(second).collect();
-    let lanes = Lanes::new(bases, origin, plan.plan.concurrency.timeout);
+    let lanes = Lanes::new(plan.all_bases(), origin, plan.plan.concurrency.timeout);
     let relay = relay(&plan.plan)?;
     let mut gate = Gate {
         plan,
         stub: &stub,
+        counts_rows: !others.is_empty(),
         hand: relay.as_ref().map(|relay| relay.hand()),
         observers,
         lanes,
@@ -145,6 +144,8 @@ struct Gate<'a> {
     /// What cuts the database.
     hand: Option<Hand>,
     observers: Observers<'a>,
+    /// Something else than the stub is counted.
+    counts_rows: bool,
     /// The bases of the plan, and after them the second process's.
     lanes: Lanes,
     ids: Ids,
@@ -189,6 +190,12 @@ impl Gate<'_> {
             };
             part.add(number, judge(&crash), Some(&|| self.example(number, shape, &crash, blow.about())));
         }
+        if blow == Blow::Stop && self.plan.second.is_some() && !self.counts_rows {
+            part.unclear(
+                "only calls are counted: a row that the woken process adds would not be seen".to_owned(),
+                "add an [[observe]] that counts rows: kind = \"sql\" or \"list\"",
+            );
+        }
         Ok(part)
     }
 
@@ -222,7 +229,7 @@ impl Gate<'_> {
         if let Some(at) = hit.get() {
             self.story.did(*at, blow.word());
         }
-        let (mut notes, mut missed) = (Vec::new(), hit.get().is_none().then(not_hit));
+        let (mut notes, mut missed) = (Vec::<String>::new(), hit.get().is_none().then(not_hit));
         if blow.signal() == Some(Signal::KILL) {
             // The signal was sent; that it ended the process is asked of the process.
             let killed = api.ended_within(GONE).is_some_and(was_killed)
@@ -237,6 +244,9 @@ impl Gate<'_> {
             let felt = outage.over(self.away() + OVERDUE);
             self.story.did(self.lanes.now(), "it is back");
             missed = missed.or_else(|| untaken(blow, felt));
+        }
+        if blow == Blow::Stop && second.is_none() {
+            notes.push("without [crash.second], nobody took over while it was stopped".to_owned());
         }
         let ended = !blow.ends_it() && api.ended_within(Duration::ZERO).is_some();
         if ended {
@@ -297,14 +307,14 @@ impl Gate<'_> {
             _ => None,
         };
         Box::new(move || {
+            // First: whoever was killed is gone, and its caller told so, before the next line runs.
+            let _ = hit.set(clock.elapsed());
             if let Some(signal) = blow.signal() {
                 group.signal(signal);
             }
             if let Some(needed) = needed {
                 outage.begin(needed);
             }
-            // Whoever sees that it was hit may rely on what was done.
-            let _ = hit.set(clock.elapsed());
         })
     }
 

@@ -88,12 +88,12 @@ fn on_postgres(name: &str) -> Report {
 }
 
 /// Two processes on one file.
-fn with_a_second_process(name: &str, folder: &Path) -> Report {
+fn with_a_second_process(name: &str, folder: &Path, counted: &str) -> Report {
     let (own, stub, other) = (address(), address(), address());
     let books = format!("--books=sqlite:{}", folder.join("orders.db").display());
     let arguments = [format!("--provider={stub}"), books];
     let second = command(name, other, &arguments);
-    let tables = format!("{ORDERS}\n[crash.second]\ncommand = {second:?}\nbase = \"http://{other}\"\n");
+    let tables = format!("{counted}\n[crash.second]\ncommand = {second:?}\nbase = \"http://{other}\"\n");
     let crash = format!("sweep = 0\nlease = \"{}ms\"", LEASE.as_millis());
     run(name, (own, stub), &arguments, &crash, &tables)
 }
@@ -191,10 +191,10 @@ fn a_database_that_is_not_behind_the_relay_is_not_cut_and_not_passed() {
 #[test]
 fn r7_who_is_woken_after_another_took_over_changes_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
-    let sound = with_a_second_process("sound-booked", folder.path());
+    let sound = with_a_second_process("sound-booked", folder.path(), ORDERS);
     assert_eq!(verdict(&sound, "K6"), Some(Verdict::Pass), "{sound:#?}");
     let folder = tempfile::tempdir().expect("a folder");
-    let broken = with_a_second_process("no-fence", folder.path());
+    let broken = with_a_second_process("no-fence", folder.path(), ORDERS);
     assert_eq!(verdict(&broken, "K6"), Some(Verdict::Fail), "{broken:#?}");
     assert!(said(&broken, "K6", "counted 2 effects"), "{broken:#?}");
     for id in ["K1", "K3", "K5"] {
@@ -210,6 +210,15 @@ fn r7_who_is_woken_after_another_took_over_changes_nothing() {
     assert!(woken("SIGSTOP") < woken("SIGCONT"), "{example:#?}");
     let page = html(std::slice::from_ref(&broken)).expect("a page");
     assert!(page.contains("the API is woken (SIGCONT)") && page.contains("class=\"event\""));
+}
+
+#[test]
+fn a_fence_is_not_judged_by_calls_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // Both processes call under one key: only rows tell what the woken one did.
+    let report = with_a_second_process("no-fence", folder.path(), "");
+    assert_ne!(verdict(&report, "K6"), Some(Verdict::Pass), "{report:#?}");
+    assert!(said(&report, "K6", "only calls are counted"), "{report:#?}");
 }
 
 #[test]

@@ -384,6 +384,15 @@ pub struct CrashPlan {
     pub sweep: u32,
 }
 
+impl CrashPlan {
+    /// Everywhere that requests go: the second process's base is the last.
+    #[must_use]
+    pub fn all_bases(&self) -> Vec<Base> {
+        let second = self.second.iter().map(|second| &second.base);
+        self.plan.bases.iter().chain(second).cloned().collect()
+    }
+}
+
 /// A second process of the API.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SecondPlan {
