@@ -6,7 +6,7 @@
 
 use crate::{
     bundle::Place,
-    operation::Operation,
+    operation::{Operation, Response},
     words::{literals, prose, quote, words},
 };
 
@@ -165,7 +165,8 @@ const BESIDE: &[&str] = &[
     "batch", "bulk", "by", "all", "advanced", "full", "text", "multi", "many", "ids", "id", "v1", "v2", "v3",
     "json", "info", "fulltext", "and", "graph",
 ];
-/// Verbs of changing.
+/// Verbs of changing. Not those of making (`generate`, `make`, `merge`): what is made may be no more than the answer, a password
+/// or one PDF of two. Nor `post`, which is the method's name.
 pub(crate) const WRITES: &[&str] = &[
     "create",
     "add",
@@ -187,7 +188,6 @@ pub(crate) const WRITES: &[&str] = &[
     "import",
     "upload",
     "publish",
-    "generate",
     "book",
     "pay",
     "charge",
@@ -228,18 +228,46 @@ pub(crate) const WRITES: &[&str] = &[
     "execute",
     "new",
     "store",
-    "post",
     "apply",
     "issue",
     "request",
     "launch",
     "deploy",
     "purge",
-    "merge",
     "append",
     "place",
-    "make",
 ];
+/// What a path or a name that ends so is: a tool, that is given something and answers.
+const TOOLS: &[&str] = &[
+    "validator",
+    "validation",
+    "checker",
+    "calculator",
+    "calculation",
+    "converter",
+    "conversion",
+    "generator",
+    "parser",
+    "analyzer",
+    "analyser",
+    "detector",
+    "detection",
+    "recognition",
+    "classifier",
+    "classification",
+    "translator",
+    "formatter",
+    "estimator",
+    "estimation",
+    "simulator",
+    "prediction",
+    "predictions",
+    "extractor",
+    "extraction",
+    "lookup",
+];
+/// Media that are made for the answer: what keeps a thing answers with its record.
+const MADE_TO_ORDER: &[&str] = &["image/", "audio/", "video/", "application/pdf", "application/zip"];
 /// What a summary of a read begins with.
 const READ_SUMMARIES: &[&str] = &[
     "search",
@@ -476,6 +504,18 @@ fn post(operation: &Operation<'_>, collection: bool) -> Judged {
         sign(Effect::Read, Kind::Name, at.step(key), quote(text, verb));
     }
     let told = told.into_iter().map(|(.., verb)| verb).find(|verb| !verb.is_empty()).unwrap_or_default();
+    let tool = |words: &[String]| words.last().is_some_and(|word| is(TOOLS, word));
+    if tool(&last_words) {
+        sign(Effect::Compute, Kind::Path, at.clone(), operation.path.to_owned());
+    }
+    if tool(&name_words) {
+        sign(
+            Effect::Compute,
+            Kind::Name,
+            at.step("operationId"),
+            operation.id.unwrap_or_default().to_owned(),
+        );
+    }
     // `/workbook/functions/microsoft.graph.asin`: a function of a spreadsheet.
     if operation.path.rsplit('/').nth(1) == Some("functions") {
         sign(Effect::Compute, Kind::Path, at.clone(), operation.path.to_owned());
@@ -491,15 +531,37 @@ fn post(operation: &Operation<'_>, collection: bool) -> Judged {
         );
     }
     // `2XX` says nothing of what was made.
-    let made = operation.responses.iter().any(|one| one.status == "201")
+    let made = operation.responses.iter().any(|one| one.status == "201" && !by_default(one, &successes))
         || successes.iter().any(|one| one.headers.iter().any(|name| name.eq_ignore_ascii_case("location")));
     // Frameworks declare 201 for every POST: a name that says what it reads knows better, and the two together are a question.
-    let reads_by_name = name_words.first().is_some_and(|word| word == "list" || is(CALLS_READING, word));
-    let changes = made && !reads_by_name
-        || verb.clone().any(|word| is(WRITES, word))
-        || action.as_ref().is_none_or(Vec::is_empty) && last_words.iter().any(|word| is(WRITES, word))
-        || is(WRITES, told.strip_suffix('s').map(str::to_owned).as_ref().unwrap_or(&told));
-    weigh(operation, signs, changes, made || collection)
+    let reads_by_name = name_words.first().is_some_and(|word| is(READS, word) || is(CALLS_READING, word))
+        || tool(&last_words)
+        || tool(&name_words);
+    let told = told.strip_suffix('s').map(str::to_owned).unwrap_or(told);
+    let says = |list: &[&str]| {
+        verb.clone().any(|word| is(list, word))
+            || action.as_ref().is_none_or(Vec::is_empty) && last_words.iter().any(|word| is(list, word))
+            || is(list, &told)
+    };
+    let to_order = !made && only_200 && successes.iter().all(|one| to_order(&one.media));
+    if to_order {
+        sign(Effect::Compute, Kind::Shape, at.step("responses"), "answers with what it made".to_owned());
+    }
+    let changes = made && !reads_by_name || says(WRITES) && !to_order;
+    weigh(operation, signs, changes, (made && !reads_by_name) || collection && !tool(&last_words))
+}
+
+/// Whether a 201 is what frameworks write beside the 200 that an operation really answers with: its own words are the status
+/// line's, and it says nothing of a body.
+fn by_default(created: &Response<'_>, successes: &[&Response<'_>]) -> bool {
+    successes.iter().any(|one| one.status == "200")
+        && created.fields.is_empty()
+        && created.description.trim().eq_ignore_ascii_case("created")
+}
+
+/// Whether an answer is nothing but pictures, sounds or documents.
+fn to_order(media: &[&str]) -> bool {
+    !media.is_empty() && media.iter().all(|one| MADE_TO_ORDER.iter().any(|kind| one.starts_with(kind)))
 }
 
 /// The verb of a summary.

@@ -284,6 +284,45 @@ const SAYS_UNSAFE: &[&str] = &[
     "cannot be retried",
     "unsafe to retry",
     "no idempotency",
+    "each call creates",
+    "each request creates",
+    "every call creates",
+    "every request creates",
+    "each call will create",
+    "each request will create",
+    "every call will create",
+    "every request will create",
+    "toggles ",
+    "toggle the ",
+    "toggle a ",
+];
+/// How a document says that what was asked for may be there already, and is then refused.
+const SAYS_THERE: &[&str] = &[
+    "already exist",
+    "alreadyexist",
+    "exists already",
+    "already been",
+    "already in use",
+    "already taken",
+    "already registered",
+    "already used",
+    "duplicate",
+    "not unique",
+    "must be unique",
+];
+/// The same in the description of an operation, where `duplicate` may be what it makes.
+const TELLS_THERE: &[&str] = &[
+    "already exist",
+    "already_exist",
+    "alreadyexist",
+    "exists already",
+    "already in use",
+    "already taken",
+    "already registered",
+    "must be unique",
+    "with unique",
+    "with a unique",
+    "only once",
 ];
 const SAYS_SAFE: &[&str] = &[
     "is idempotent",
@@ -301,7 +340,59 @@ const SAYS_SAFE: &[&str] = &[
     "has no effect if",
     "no-op if",
     "does nothing if",
+    "create or update",
+    "creates or updates",
+    "create or replace",
+    "creates or replaces",
+    "upsert",
+    "if it does not exist",
+    "if it doesn't exist",
+    "if they do not exist",
+    "if they don't exist",
+    "if not already",
+    "will be overwritten",
 ];
+
+/// A 200 beside a 201 that says: it was there already.
+fn found_there(operation: &Operation<'_>) -> Option<Evidence> {
+    if operation.method != "POST" || !operation.responses.iter().any(|one| one.status == "201") {
+        return None;
+    }
+    let found = operation.responses.iter().find(|one| one.status == "200")?;
+    let (phrase, _) = find(&prose(found.description), &["already", "exists"])?;
+    Some(Evidence {
+        place: operation.place().step("responses").step("200"),
+        quote: quote(found.description, phrase),
+        weight: Confidence::Medium,
+    })
+}
+
+/// What says of a POST that it is refused where its work is done already. A second call then changes nothing; which of the two
+/// it was that did, its caller cannot tell.
+fn refused_twice(operation: &Operation<'_>) -> Option<Evidence> {
+    if operation.method != "POST" {
+        return None;
+    }
+    let refusals = operation.responses.iter().filter(|one| one.status.starts_with('4'));
+    let by_answer = refusals.into_iter().find_map(|one| {
+        let told = prose(one.description);
+        let exists = || (one.status == "409").then(|| told.find("exist").map(|at| ("exist", at))).flatten();
+        let (phrase, _) = find(&told, SAYS_THERE).or_else(exists)?;
+        Some(Evidence {
+            place: operation.place().step("responses").step(one.status),
+            quote: quote(one.description, phrase),
+            weight: Confidence::Medium,
+        })
+    });
+    by_answer.or_else(|| {
+        let (phrase, _) = find(&operation.prose(), TELLS_THERE)?;
+        Some(Evidence {
+            place: operation.place().step("description"),
+            quote: quote(&format!("{}. {}", operation.summary, operation.description), phrase),
+            weight: Confidence::Medium,
+        })
+    })
+}
 
 /// What the method, its media type, a tool's extension or a sentence claim.
 fn claimed(operation: &Operation<'_>) -> Option<(Mechanism, Verdict, Confidence, Evidence)> {
@@ -331,6 +422,12 @@ fn claimed(operation: &Operation<'_>) -> Option<(Mechanism, Verdict, Confidence,
     }
     if let Some((phrase, _)) = find(&text, SAYS_SAFE) {
         return Some((Mechanism::ProseOnly, Verdict::IdempotentClaimed, Confidence::Medium, said(phrase)));
+    }
+    if let Some(evidence) = found_there(operation) {
+        return Some((Mechanism::ClientChosenId, Verdict::IdempotentClaimed, Confidence::Medium, evidence));
+    }
+    if let Some(evidence) = refused_twice(operation) {
+        return Some((Mechanism::ClientChosenId, Verdict::Conditional, Confidence::Medium, evidence));
     }
     // A name that the caller chose is refused the second time; `generateName` is not one.
     let kubernetes = operation.extension("x-kubernetes-action");
