@@ -32,8 +32,11 @@ enum Database {
     Maria(mariadb::Database),
 }
 
+/// Makes an empty one.
+type Make = fn() -> Database;
+
 impl Database {
-    fn all() -> [(&'static str, fn() -> Self); 3] {
+    fn all() -> [(&'static str, Make); 3] {
         [
             ("rides on SQLite", || Self::File(SmallDisk::mount())),
             ("rides on PostgreSQL", || {
