@@ -2,8 +2,8 @@
 //!
 //! The labels are pointers into published documents, which come from npm as for contract-tools.1, and the words of both readers.
 //! Where the two disagree nobody knows what is right: such operations are counted and printed, and measure nothing; nor do
-//! errors where one of them was not sure. Every second
-//! operation is held out: the rules were never looked at with it.
+//! errors where one of them was not sure. The last
+//! third is held out: it was judged while the rules were corrected with the others, and the rules were never looked at with it.
 
 use std::{collections::BTreeMap, fmt::Write as _, path::Path};
 
@@ -121,13 +121,17 @@ pub(crate) fn prove(_scale: Scale) -> Result<bool> {
     let precision = share(right, all);
     println!(
         "{operations} operations, {} with one verdict of both readers; reads and writes told apart with precision {:.3} and recall \
-         {:.3}, the verdict is theirs in {:.3}; {right} of {all} errors are right: {precision:.3} (at least {ERRORS_RIGHT_MIN})",
+         {:.3}, the verdict is theirs in {:.3}; {right} of {all} errors are right: {precision:.3}, of those held out {:.3} (at least \
+         {ERRORS_RIGHT_MIN})",
         seen.verdict_agreed + held_out.verdict_agreed,
         both(&seen, &held_out).precision(),
         both(&seen, &held_out).recall(),
         share(seen.same_verdict + held_out.same_verdict, seen.verdict_agreed + held_out.verdict_agreed),
+        held_out.errors.precision(),
     );
-    Ok(operations >= OPERATIONS_MIN && all > 0 && precision >= ERRORS_RIGHT_MIN)
+    // Rules that were corrected with the one part are right about it; what that is worth, the other part says.
+    let right = precision.min(held_out.errors.precision()) >= ERRORS_RIGHT_MIN;
+    Ok(operations >= OPERATIONS_MIN && held_out.errors.hits > 0 && right)
 }
 
 fn both(one: &Measured, other: &Measured) -> Score {
@@ -252,11 +256,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_are_words_that_the_audit_has_and_half_are_held_out() {
+    fn labels_are_words_that_the_audit_has_and_enough_are_held_out() {
         let labels: Vec<Labelled> = serde_json::from_str(LABELS).unwrap();
         assert!(labels.len() >= OPERATIONS_MIN);
         let held_out = labels.iter().filter(|label| label.held_out).count();
-        assert!(held_out.abs_diff(labels.len() / 2) <= 1);
+        assert!(held_out >= OPERATIONS_MIN / 2);
         for label in &labels {
             assert!(operation(&label.pointer).is_some(), "{}", label.pointer);
             for one in [&label.first, &label.second] {
