@@ -130,10 +130,15 @@ impl Throwaway {
         let user = unprivileged("mysql");
         let folder =
             tempfile::Builder::new().prefix("retrysafe-mariadb-").tempdir().expect("a temporary folder");
+        let temporary = folder.path().join("tmp");
+        fs::create_dir(&temporary).expect("a folder for temporary tables");
         give(folder.path(), user);
+        give(&temporary, user);
         let mut install = command_as(user, &programs.join("mariadb-install-db"));
         install.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
         install.arg(format!("--datadir={}", folder.path().join("data").display()));
+        // A server that starts removes what it finds of temporary tables there, which another's may be.
+        install.arg(format!("--tmpdir={}", temporary.display()));
         install.current_dir(folder.path());
         run(install);
         let settings = settings.iter().map(|(name, value)| format!("--{name}={value}")).collect();
@@ -196,6 +201,7 @@ impl Throwaway {
         server.args(["--no-defaults", "--bind-address=127.0.0.1", "--skip-log-bin", "--skip-name-resolve"]);
         server.arg(format!("--port={}", self.port)).arg(format!("--datadir={}", own("data")));
         server.arg(format!("--socket={}", own("socket"))).arg(format!("--pid-file={}", own("pid")));
+        server.arg(format!("--tmpdir={}", own("tmp")));
         server.args(&self.settings).current_dir(self.folder.path());
         let log = fs::File::options().append(true).create(true).open(self.folder.path().join("log"));
         let log = log.expect("the server's log");
