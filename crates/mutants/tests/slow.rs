@@ -11,7 +11,7 @@ use retrysafe_gates::plan::{Plan, ProcessId, SlowPlan};
 use retrysafe_gates::report::{Report, Verdict};
 use retrysafe_gates::safety::Allowance;
 use retrysafe_mutants::PLAN;
-use retrysafe_testbed::address;
+use retrysafe_testbed::{address, strace};
 
 const UP_WITHIN: Duration = Duration::from_secs(30);
 
@@ -44,6 +44,7 @@ fn raced(slow: impl FnOnce(u32) -> SlowPlan) -> Report {
 #[test]
 fn slow_system_calls_make_the_natural_race_wide() {
     const BY: Duration = Duration::from_millis(20);
+    strace();
     let report = raced(|pid| SlowPlan { by: BY, ..SlowPlan::of(ProcessId::Is(pid)) });
     let race = report.part("A1").expect("it ran");
     assert_eq!(race.verdict, Some(Verdict::Fail), "{report:#?}");

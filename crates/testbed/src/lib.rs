@@ -30,4 +30,4 @@ mod tools;
 
 pub use certificates::Certificates;
 pub use disk::SmallDisk;
-pub use tools::address;
+pub use tools::{address, strace};

@@ -98,6 +98,11 @@ pub(crate) fn find(program: &str, folders: &[&str], package: &str) -> PathBuf {
     })
 }
 
+/// Sees to it that strace is on the path.
+pub fn strace() {
+    find("strace", &[], "strace");
+}
+
 fn look(program: &str, folders: &[&str]) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut places: Vec<PathBuf> = folders.iter().flat_map(|folder| versions(Path::new(folder))).collect();
