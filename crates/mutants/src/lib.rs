@@ -23,6 +23,28 @@ pub use behaviour::{Behaviour, Booking, Mutant, TABLE, find};
 pub use books::LEASE;
 pub use running::{Running, Terms};
 
+/// What a plan for the crash gate says of all of them: all but where they are, and how their effects are counted.
+pub const CRASH_PLAN: &str = r#"
+[request]
+path = "/orders"
+headers = { Authorization = "Bearer alice" }
+body = '{"amount": 4200, "note": "{{nonce}}"}'
+[answers]
+in_flight = [409]
+mismatch = [422]
+not_now = [503]
+[[observe]]
+kind = "stub"
+"#;
+
+/// Besides, where their orders are in a database: they are listed by whoever serves.
+pub const LISTED: &str = r#"
+[[observe]]
+kind = "list"
+url = "/orders?note={{nonce}}"
+jsonpath = "$[?@.note == '{{nonce}}']"
+"#;
+
 /// What a plan for the concurrency gate says of all of them: all but `base`, and what a caller adds.
 pub const PLAN: &str = r#"
 [request]

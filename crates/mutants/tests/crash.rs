@@ -10,9 +10,9 @@ use retrysafe_gates::crash;
 use retrysafe_gates::plan::{CrashPlan, Outside};
 use retrysafe_gates::report::{Report, Verdict, html};
 use retrysafe_gates::safety::Allowance;
-use retrysafe_mutants::LEASE;
+use retrysafe_mutants::{CRASH_PLAN, LEASE, LISTED};
 use retrysafe_testbed::postgres::{self, Database};
-use retrysafe_testbed::{SmallDisk, address};
+use retrysafe_testbed::{SmallDisk, address, strace};
 
 /// A server as a command.
 fn command(name: &str, listen: SocketAddr, arguments: &[String]) -> Vec<String> {
@@ -32,27 +32,8 @@ fn run(
 ) -> Report {
     let command = command(name, own, more);
     let text = format!(
-        r#"
-        base = "http://{own}"
-        [request]
-        path = "/orders"
-        headers = {{ Authorization = "Bearer alice" }}
-        body = '{{"amount": 4200, "note": "{{{{nonce}}}}"}}'
-        [answers]
-        in_flight = [409]
-        mismatch = [422]
-        not_now = [503]
-        [[observe]]
-        kind = "stub"
-        [stub]
-        listen = "{stub}"
-        [crash]
-        command = {command:?}
-        ready = "/health"
-        settled_within = "2s"
-        {crash}
-        {tables}
-        "#
+        "base = \"http://{own}\"\n{CRASH_PLAN}\n[stub]\nlisten = \"{stub}\"\n\
+         [crash]\ncommand = {command:?}\nready = \"/health\"\nsettled_within = \"2s\"\n{crash}\n{tables}"
     );
     let plan = CrashPlan::parse_with(&text, "gates.toml", Outside::NOTHING)
         .unwrap_or_else(|faults| panic!("{faults}"));
@@ -67,14 +48,6 @@ fn gate(name: &str, provider: bool, more: &str, folder: &Path) -> Report {
     run(name, (own, stub), &arguments, more, "")
 }
 
-/// Orders that are listed by whoever serves.
-const ORDERS: &str = r#"
-        [[observe]]
-        kind = "list"
-        url = "/orders?note={{nonce}}"
-        jsonpath = "$[?@.note == '{{nonce}}']"
-"#;
-
 /// A server that keeps its orders in PostgreSQL, with the gate's relay in front of it.
 fn on_postgres(name: &str) -> Report {
     let database = Database::create();
@@ -83,7 +56,7 @@ fn on_postgres(name: &str) -> Report {
     let books = database.url_at(&format!("postgres://postgres@{relay}"));
     let arguments = [format!("--provider={stub}"), format!("--books={books}")];
     let tables =
-        format!("{ORDERS}\n[database]\nlisten = \"{relay}\"\nto = \"{host}:{port}\"\naway = \"300ms\"\n");
+        format!("{LISTED}\n[database]\nlisten = \"{relay}\"\nto = \"{host}:{port}\"\naway = \"300ms\"\n");
     run(name, (own, stub), &arguments, "sweep = 0", &tables)
 }
 
@@ -103,7 +76,7 @@ fn on_a_small_disk(name: &str, disk: &Path) -> Report {
     let (own, stub) = (address(), address());
     let books = format!("--books=sqlite:{}", disk.join("orders.db").display());
     let arguments = [format!("--provider={stub}"), books];
-    let tables = format!("{ORDERS}\n[crash.disk]\nfolder = {disk:?}\nfull_for = \"300ms\"\n");
+    let tables = format!("{LISTED}\n[crash.disk]\nfolder = {disk:?}\nfull_for = \"300ms\"\n");
     run(name, (own, stub), &arguments, "sweep = 0", &tables)
 }
 
@@ -148,11 +121,12 @@ fn an_api_that_calls_nobody_is_not_hit_and_not_passed() {
 
 #[test]
 fn a_sweep_meets_system_calls_or_says_what_it_lacks() {
+    strace();
     let folder = tempfile::tempdir().expect("a folder");
     let report = gate("sound", true, "sweep = 3", folder.path());
     let sweep = report.part("K4").expect("it is there");
     let traced = sweep.rounds > 0;
-    // Without strace, or without the right to trace, it must not be a PASS.
+    // Without the right to trace it must not be a PASS.
     assert_eq!(sweep.verdict == Some(Verdict::Pass), traced, "{sweep:?}");
     assert!(traced || !sweep.change.is_empty(), "{sweep:?}");
 }
@@ -191,10 +165,10 @@ fn a_database_that_is_not_behind_the_relay_is_not_cut_and_not_passed() {
 #[test]
 fn r7_who_is_woken_after_another_took_over_changes_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
-    let sound = with_a_second_process("sound-booked", folder.path(), ORDERS);
+    let sound = with_a_second_process("sound-booked", folder.path(), LISTED);
     assert_eq!(verdict(&sound, "K6"), Some(Verdict::Pass), "{sound:#?}");
     let folder = tempfile::tempdir().expect("a folder");
-    let broken = with_a_second_process("no-fence", folder.path(), ORDERS);
+    let broken = with_a_second_process("no-fence", folder.path(), LISTED);
     assert_eq!(verdict(&broken, "K6"), Some(Verdict::Fail), "{broken:#?}");
     assert!(said(&broken, "K6", "counted 2 effects"), "{broken:#?}");
     for id in ["K1", "K3", "K5"] {
@@ -239,7 +213,7 @@ fn an_observer_that_cannot_count_passes_nothing() {
     let books = format!("--books=sqlite:{}", folder.path().join("orders.db").display());
     let arguments = [format!("--provider={stub}"), books];
     // It is asked about one operation, so nothing is read before the first.
-    let tables = ORDERS.replace("/orders?note", "/nowhere?note");
+    let tables = LISTED.replace("/orders?note", "/nowhere?note");
     let report = run("sound-booked", (own, stub), &arguments, "sweep = 1", &tables);
     for id in ["K1", "K3", "K4", "K5"] {
         assert_eq!(verdict(&report, id), Some(Verdict::Inconclusive), "{id}: {report:#?}");

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context, Result};
 use retrysafe_gates::plan::{CrashPlan, Outside, Plan};
 use retrysafe_gates::report::{Report, Verdict};
-use retrysafe_mutants::{LEASE, Mutant, PLAN, Running, TABLE, Terms};
+use retrysafe_mutants::{CRASH_PLAN, LEASE, LISTED, Mutant, PLAN, Running, TABLE, Terms};
 use retrysafe_testbed::postgres::{self, Database};
 use retrysafe_testbed::{SmallDisk, address};
 
@@ -28,28 +28,6 @@ const ROUNDS: u32 = 10;
 const NATURAL_ROUNDS: u32 = 66;
 /// At once in the quick tier, where most of the time is waiting.
 const QUICK_WORKERS: usize = 6;
-
-/// For the crash gate: its calls are counted where they arrive.
-const CRASH_PLAN: &str = r#"
-[request]
-path = "/orders"
-headers = { Authorization = "Bearer alice" }
-body = '{"amount": 4200, "note": "{{nonce}}"}'
-[answers]
-in_flight = [409]
-mismatch = [422]
-not_now = [503]
-[[observe]]
-kind = "stub"
-"#;
-
-/// Orders that are listed by whoever keeps them.
-const ORDERS: &str = r#"
-[[observe]]
-kind = "list"
-url = "/orders?note={{nonce}}"
-jsonpath = "$[?@.note == '{{nonce}}']"
-"#;
 
 /// Starts a server, and makes the plan for it. `stub`: its effect is a call to the gate.
 pub(super) fn subject(mutant: &Mutant, stub: bool) -> Result<(Running, Plan)> {
@@ -88,7 +66,7 @@ fn crash(mutant: &Mutant, seed: u64) -> Result<Report> {
     // Both go with this function: what is mounted, and what is on a shared server.
     let (mut disk, mut database) = (None, None);
     if mutant.behaviour.booked.is_some() {
-        tables += ORDERS;
+        tables += LISTED;
     }
     match mutant.arm {
         "K7" => {
