@@ -35,6 +35,29 @@ use crate::{
 type Answered<R> = Result<Response<Held<R>>, BoxError>;
 type Boxed<R> = Pin<Box<dyn Future<Output = Answered<R>> + Send>>;
 
+/// A body that may be anywhere.
+pub(super) trait Piece: Body<Data = Bytes> + Send + 'static {}
+
+impl<B: Body<Data = Bytes> + Send + 'static> Piece for B {}
+
+/// The service below the layer, with a name for all that has to be true of it.
+pub(super) trait Below<B, R>:
+    Service<Request<Outgoing<B>>, Response = Response<R>, Future: Send, Error: Into<BoxError>>
+    + Clone
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<S, B, R> Below<B, R> for S
+where
+    S: Service<Request<Outgoing<B>>, Response = Response<R>> + Clone + Send + Sync + 'static,
+    S::Future: Send,
+    S::Error: Into<BoxError>,
+{
+}
+
 pin_project! {
     /// A call on its way.
     pub struct RetryFuture<S, B, R>
@@ -134,11 +157,9 @@ impl<S> Start<S> {
     /// With a body that is not read.
     pub(super) fn stream<B, R>(self, bodies: Bodies<B>) -> RetryFuture<S, B, R>
     where
-        S: Service<Request<Outgoing<B>>, Response = Response<R>> + Clone + Send + Sync + 'static,
-        S::Future: Send,
-        S::Error: Into<BoxError>,
-        B: Body<Data = Bytes> + Send + 'static,
-        R: Body<Data = Bytes> + Send + 'static,
+        S: Below<B, R>,
+        B: Piece,
+        R: Piece,
     {
         RetryFuture { stage: Stage::Rest { rest: Box::pin(self.whole(None, bodies)) } }
     }
@@ -146,11 +167,9 @@ impl<S> Start<S> {
     /// The call from its beginning, by the general loop.
     async fn whole<B, R>(self, body: Option<Bytes>, bodies: Bodies<B>) -> Answered<R>
     where
-        S: Service<Request<Outgoing<B>>, Response = Response<R>> + Clone + Send + Sync + 'static,
-        S::Future: Send,
-        S::Error: Into<BoxError>,
-        B: Body<Data = Bytes> + Send + 'static,
-        R: Body<Data = Bytes> + Send + 'static,
+        S: Below<B, R>,
+        B: Piece,
+        R: Piece,
     {
         let Self { service, api, hedge, parts } = self;
         let prepared = Prepared::new(&api, asked(parts, body, bodies.again.is_some()))?;
@@ -165,11 +184,9 @@ impl<S> Start<S> {
     /// It puts the next stage where it will be: to hand it back would be to move it.
     fn begin<B, R>(self, body: Bytes, mut stage: Pin<&mut Stage<S, B, R>>) -> Result<(), BoxError>
     where
-        S: Service<Request<Outgoing<B>>, Response = Response<R>> + Clone + Send + Sync + 'static,
-        S::Future: Send,
-        S::Error: Into<BoxError>,
-        B: Body<Data = Bytes> + Send + 'static,
-        R: Body<Data = Bytes> + Send + 'static,
+        S: Below<B, R>,
+        B: Piece,
+        R: Piece,
     {
         let host = &self.api.inner().host;
         if self.hedge.is_some() || self.api.limited() || !host.is_real() || nested::is_retried() {
@@ -229,11 +246,9 @@ async fn rest<S, B, R>(
     state: State<End<R>>,
 ) -> Answered<R>
 where
-    S: Service<Request<Outgoing<B>>, Response = Response<R>> + Clone + Send + Sync + 'static,
-    S::Future: Send,
-    S::Error: Into<BoxError>,
-    B: Body<Data = Bytes> + Send + 'static,
-    R: Body<Data = Bytes> + Send + 'static,
+    S: Below<B, R>,
+    B: Piece,
+    R: Piece,
 {
     let host = &api.inner().host;
     let began = state.began;
@@ -277,11 +292,9 @@ impl<S> Flight<S> {
     /// What is left to do, as the general loop does it.
     fn go_on<B, R>(self, landed: Landed<R>, root: Option<Root>) -> Boxed<R>
     where
-        S: Service<Request<Outgoing<B>>, Response = Response<R>> + Clone + Send + Sync + 'static,
-        S::Future: Send,
-        S::Error: Into<BoxError>,
-        B: Body<Data = Bytes> + Send + 'static,
-        R: Body<Data = Bytes> + Send + 'static,
+        S: Below<B, R>,
+        B: Piece,
+        R: Piece,
     {
         match landed {
             Landed::Done(answer) => Box::pin(std::future::ready(Ok(answer))),
@@ -297,11 +310,9 @@ impl<S> Flight<S> {
     /// Reads what the answer's head does not tell, and goes on.
     async fn read<B, R>(mut self, sent: Option<Sent<R>>, reach: Reach, root: Option<Root>) -> Answered<R>
     where
-        S: Service<Request<Outgoing<B>>, Response = Response<R>> + Clone + Send + Sync + 'static,
-        S::Future: Send,
-        S::Error: Into<BoxError>,
-        B: Body<Data = Bytes> + Send + 'static,
-        R: Body<Data = Bytes> + Send + 'static,
+        S: Below<B, R>,
+        B: Piece,
+        R: Piece,
     {
         let transport = OfTower::<S, B, R>::called(self.service.clone());
         let host = self.api.inner().host.clone();
