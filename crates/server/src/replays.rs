@@ -37,6 +37,8 @@ pub(crate) fn journal_of(record: &Record) -> Option<StatusId> {
 #[derive(Default)]
 pub(crate) struct ReplayTally {
     counted: Mutex<HashMap<StatusId, Replays>>,
+    /// When it was written down by whoever of those that run beside each other came first.
+    wrote_at: Mutex<Option<Instant>>,
 }
 
 impl ReplayTally {
@@ -66,6 +68,16 @@ impl ReplayTally {
         std::mem::take(&mut *self.lock()).into_values().collect()
     }
 
+    /// Whether it is time to write it down, which then is the caller's to do.
+    fn is_due(&self) -> bool {
+        let mut wrote_at = self.wrote_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = wrote_at.is_none_or(|at| at.elapsed() >= WRITE_EVERY);
+        if due {
+            *wrote_at = Some(Instant::now());
+        }
+        due
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<StatusId, Replays>> {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -77,6 +89,16 @@ impl Engine {
         let counted = self.store.now().is_ok_and(|now| self.replays.note(operation, now));
         if !counted {
             self.meters.replay_untold(1);
+        }
+    }
+
+    /// Writes down what was counted, if it is time.
+    pub(crate) async fn write_due_replays(&self) {
+        if !self.replays.is_due() {
+            return;
+        }
+        if let Err(error) = self.write_replays().await {
+            tracing::warn!(%error, "replays were not written down, and are with the next pass");
         }
     }
 
@@ -95,23 +117,6 @@ impl Engine {
             ended = ended.and(Err(error));
         }
         ended
-    }
-}
-
-/// When this process wrote its count down.
-#[derive(Default)]
-pub(crate) struct ReplayWatch {
-    wrote_at: Option<Instant>,
-}
-
-impl ReplayWatch {
-    /// Writes down what was counted, if it is time.
-    pub(crate) async fn pass(&mut self, engine: &Engine) -> Result<(), StoreError> {
-        if self.wrote_at.is_some_and(|at| at.elapsed() < WRITE_EVERY) {
-            return Ok(());
-        }
-        self.wrote_at = Some(Instant::now());
-        engine.write_replays().await
     }
 }
 
@@ -148,6 +153,13 @@ mod tests {
             (OPERATIONS_MAX, OPERATIONS_MAX as u64 + 1)
         );
         assert!(tally.note(StatusId::new(u128::MAX), at(3)), "there is room again");
+    }
+
+    #[test]
+    fn of_two_that_run_beside_each_other_one_writes() {
+        let tally = ReplayTally::default();
+        assert!(tally.is_due());
+        assert!(!tally.is_due());
     }
 
     /// A store that is closing took nothing: it is counted when there is one again.

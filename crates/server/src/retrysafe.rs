@@ -12,7 +12,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     effects::EffectWatch, engine::Engine, guard::Guard, inquire::Inquire, orphans::OrphanWatch, plan::Plan,
-    replays::ReplayWatch, respond::Responder, scope::ScopeFault,
+    respond::Responder, scope::ScopeFault,
 };
 
 /// How many records one pass of upkeep takes at a time.
@@ -90,7 +90,6 @@ impl Retrysafe {
     /// ledger is searched for what happened twice. Spawn it once in each process; several do no harm.
     pub async fn upkeep(&self, stop: CancellationToken) {
         let (mut effects, mut orphans) = (EffectWatch::default(), OrphanWatch::default());
-        let mut replays = ReplayWatch::default();
         let mut count_effects_at = tokio::time::Instant::now();
         loop {
             self.guard.engine.count_records().await;
@@ -103,9 +102,7 @@ impl Retrysafe {
             if let Err(error) = orphans.pass(&self.guard.engine).await {
                 tracing::warn!(%error, "orphans were not counted, and are with the next pass");
             }
-            if let Err(error) = replays.pass(&self.guard.engine).await {
-                tracing::warn!(%error, "replays were not written down, and are with the next pass");
-            }
+            self.guard.engine.write_due_replays().await;
             let pause = match self.guard.engine.upkeep(UPKEEP_BATCH).await {
                 Ok(changed) if changed >= UPKEEP_BATCH => Duration::ZERO,
                 Ok(_) => UPKEEP_PAUSE,

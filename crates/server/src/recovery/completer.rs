@@ -34,7 +34,7 @@ use super::{
     Plan, Recovery,
     http::{Ended, attempt},
 };
-use crate::{engine::fresh, replays::ReplayWatch};
+use crate::engine::fresh;
 
 /// How often old journals are looked for: it is a write, and nobody waits for it.
 const FORGET_EVERY: Duration = Duration::from_secs(60);
@@ -124,17 +124,14 @@ impl<D: Journal> Recovery<D> {
     /// until `stop`. Spawn it once in each
     /// process, beside [`Retrysafe::upkeep`](crate::Retrysafe::upkeep), which reaps; several do no harm.
     pub async fn run(&self, stop: CancellationToken) {
-        let (mut forget_at, mut replays) = (Instant::now(), ReplayWatch::default());
-        let engine = &self.shared.retrysafe.guard.engine;
+        let mut forget_at = Instant::now();
         loop {
             let forgets = forget_at <= Instant::now();
             if forgets {
                 forget_at = Instant::now() + FORGET_EVERY;
             }
             let found = self.round(forgets).await;
-            if let Err(error) = replays.pass(engine).await {
-                tracing::warn!(%error, "replays were not written down, and are with the next pass");
-            }
+            self.shared.retrysafe.guard.engine.write_due_replays().await;
             let pause = if found { Duration::ZERO } else { self.shared.patience.pause };
             tokio::select! {
                 () = stop.cancelled() => break,
