@@ -547,8 +547,9 @@ fn post(operation: &Operation<'_>, collection: bool) -> Judged {
     if to_order {
         sign(Effect::Compute, Kind::Shape, at.step("responses"), "answers with what it made".to_owned());
     }
-    let changes = made && !reads_by_name || says(WRITES) && !to_order;
-    weigh(operation, signs, changes, (made && !reads_by_name) || collection && !tool(&last_words))
+    let made = made && !reads_by_name;
+    let changes = made || says(WRITES) && !to_order;
+    weigh(operation, signs, changes, made || collection && !tool(&last_words))
 }
 
 /// Whether a 201 is what frameworks write beside the 200 that an operation really answers with: its own words are the status

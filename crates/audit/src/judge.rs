@@ -301,29 +301,15 @@ const SAYS_THERE: &[&str] = &[
     "already exist",
     "alreadyexist",
     "exists already",
-    "already been",
-    "already in use",
-    "already taken",
-    "already registered",
-    "already used",
-    "duplicate",
-    "not unique",
-    "must be unique",
-];
-/// The same in the description of an operation, where `duplicate` may be what it makes.
-const TELLS_THERE: &[&str] = &[
-    "already exist",
-    "already_exist",
-    "alreadyexist",
-    "exists already",
     "already in use",
     "already taken",
     "already registered",
     "must be unique",
-    "with unique",
-    "with a unique",
-    "only once",
 ];
+/// The same where only a refusal means it: an operation may make a duplicate.
+const REFUSALS_SAY_THERE: &[&str] = &["already been", "already used", "duplicate", "not unique"];
+/// The same where only an operation's own words mean it.
+const OPERATIONS_SAY_THERE: &[&str] = &["already_exist", "with unique", "with a unique", "only once"];
 const SAYS_SAFE: &[&str] = &[
     "is idempotent",
     "idempotent operation",
@@ -373,11 +359,12 @@ fn refused_twice(operation: &Operation<'_>) -> Option<Evidence> {
     if operation.method != "POST" {
         return None;
     }
-    let refusals = operation.responses.iter().filter(|one| one.status.starts_with('4'));
-    let by_answer = refusals.into_iter().find_map(|one| {
+    let says = |told: &str, more: &[&'static str]| find(told, SAYS_THERE).or_else(|| find(told, more));
+    let mut refusals = operation.responses.iter().filter(|one| one.status.starts_with('4'));
+    let by_answer = refusals.find_map(|one| {
         let told = prose(one.description);
-        let exists = || (one.status == "409").then(|| told.find("exist").map(|at| ("exist", at))).flatten();
-        let (phrase, _) = find(&told, SAYS_THERE).or_else(exists)?;
+        let exists = || find(&told, &["exist"]).filter(|_| one.status == "409");
+        let (phrase, _) = says(&told, REFUSALS_SAY_THERE).or_else(exists)?;
         Some(Evidence {
             place: operation.place().step("responses").step(one.status),
             quote: quote(one.description, phrase),
@@ -385,7 +372,7 @@ fn refused_twice(operation: &Operation<'_>) -> Option<Evidence> {
         })
     });
     by_answer.or_else(|| {
-        let (phrase, _) = find(&operation.prose(), TELLS_THERE)?;
+        let (phrase, _) = says(&operation.prose(), OPERATIONS_SAY_THERE)?;
         Some(Evidence {
             place: operation.place().step("description"),
             quote: quote(&format!("{}. {}", operation.summary, operation.description), phrase),
